@@ -1,0 +1,122 @@
+# CamVid, 11 classes, as an example of a folder of images and label maps of your own:
+#
+#   <data_root>/images/{train,val,test}/*.jpg         480 x 360 photographs
+#   <data_root>/annotations/{train,val,test}/*.png    one byte per pixel: 0..10 = class, 255 = ignore
+#
+# Where the data lie: `python tools/train.py <config> --data-root DIR`, or CAMVID_ROOT=DIR in the environment (every
+# tool that reads the config sees it). A plain `--cfg-options data_root=DIR` comes too late by itself: mmengine merges it
+# after the three dataloaders below have taken the value.
+#
+# For other data: copy this file, change classes and palette (and num_classes of the model's heads), and the two suffixes.
+dataset_type = "BaseSegDataset"
+data_root = "{{$CAMVID_ROOT:data/camvid}}"
+metainfo = dict(
+    classes=(
+        "sky",
+        "building",
+        "pole",
+        "road",
+        "pavement",
+        "tree",
+        "sign",
+        "fence",
+        "car",
+        "pedestrian",
+        "cyclist",
+    ),
+    palette=[
+        [128, 128, 128],
+        [128, 0, 0],
+        [192, 192, 128],
+        [128, 64, 128],
+        [0, 0, 192],
+        [128, 128, 0],
+        [192, 128, 128],
+        [64, 64, 128],
+        [64, 0, 128],
+        [64, 64, 0],
+        [0, 128, 192],
+    ],
+)
+crop_size = (320, 320)  # height, width; a multiple of 32 = the side of a super token in pixels
+train_pipeline = [
+    dict(type="LoadImageFromFile"),
+    dict(type="LoadAnnotations"),
+    dict(type="RandomResize", scale=(480, 360), ratio_range=(0.75, 2.0), keep_ratio=True),
+    dict(type="RandomCrop", crop_size=crop_size, cat_max_ratio=0.75),
+    dict(type="RandomFlip", prob=0.5),
+    dict(type="PhotoMetricDistortion"),
+    dict(type="PackSegInputs"),
+]
+test_pipeline = [
+    dict(type="LoadImageFromFile"),
+    dict(type="LoadAnnotations"),
+    dict(type="PackSegInputs"),
+]
+tta_pipeline = [
+    dict(type="LoadImageFromFile"),
+    dict(
+        type="TestTimeAug",
+        transforms=[
+            [dict(type="Resize", scale_factor=ratio, keep_ratio=True) for ratio in (0.75, 1.0, 1.25, 1.5)],
+            [
+                dict(type="RandomFlip", prob=0.0, direction="horizontal"),
+                dict(type="RandomFlip", prob=1.0, direction="horizontal"),
+            ],
+            [dict(type="LoadAnnotations")],
+            [dict(type="PackSegInputs")],
+        ],
+    ),
+]
+train_dataloader = dict(
+    batch_size=8,
+    num_workers=2,
+    persistent_workers=True,
+    sampler=dict(type="InfiniteSampler", shuffle=True),
+    dataset=dict(
+        type=dataset_type,
+        data_root=data_root,
+        data_prefix=dict(img_path="images/train", seg_map_path="annotations/train"),
+        img_suffix=".jpg",
+        seg_map_suffix=".png",
+        metainfo=metainfo,
+        ignore_index=255,
+        pipeline=train_pipeline,
+    ),
+)
+val_dataloader = dict(
+    batch_size=1,
+    num_workers=2,
+    persistent_workers=True,
+    sampler=dict(type="DefaultSampler", shuffle=False),
+    dataset=dict(
+        type=dataset_type,
+        data_root=data_root,
+        data_prefix=dict(img_path="images/val", seg_map_path="annotations/val"),
+        img_suffix=".jpg",
+        seg_map_suffix=".png",
+        metainfo=metainfo,
+        ignore_index=255,
+        test_mode=True,
+        pipeline=test_pipeline,
+    ),
+)
+test_dataloader = dict(
+    batch_size=1,
+    num_workers=2,
+    persistent_workers=True,
+    sampler=dict(type="DefaultSampler", shuffle=False),
+    dataset=dict(
+        type=dataset_type,
+        data_root=data_root,
+        data_prefix=dict(img_path="images/test", seg_map_path="annotations/test"),
+        img_suffix=".jpg",
+        seg_map_suffix=".png",
+        metainfo=metainfo,
+        ignore_index=255,
+        test_mode=True,
+        pipeline=test_pipeline,
+    ),
+)
+val_evaluator = dict(type="IoUMetric", iou_metrics=["mIoU"])
+test_evaluator = dict(type="IoUMetric", iou_metrics=["mIoU"])
