@@ -1,0 +1,5 @@
+"""Necks."""
+
+from .stvit_projection import STViTProjection
+
+__all__ = ["STViTProjection"]
