@@ -10,7 +10,7 @@ model = dict(
         bgr_to_rgb=True,
         pad_val=0,
         seg_pad_val=255,
-        size=(320, 320),
+        size=(256, 256),
     ),
     backbone=dict(
         type="MixVisionTransformer",

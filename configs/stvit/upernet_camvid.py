@@ -5,7 +5,7 @@
 # All numbers are ours: the authors of STViT published neither a model of this size nor dense configs. Data, crop,
 # schedule and seed are shared with segformer_mit_b0_camvid.py, so that the two can be compared.
 # Super tokens of the tiny arch cover 32 x 32 pixels in stages 1 and 2 (cells of 8 x 8 tokens at stride 4, 4 x 4 at stride
-# 8): 10 x 10 of them in a 320 x 320 crop, 12 x 15 in a 360 x 480 image. Stages 3 and 4 attend globally over at most
+# 8): 8 x 8 of them in a 256 x 256 crop, 12 x 15 in a 360 x 480 image. Stages 3 and 4 attend globally over at most
 # 23 x 30 tokens.
 _base_ = [
     "../_base_/models/upernet.py",
@@ -14,7 +14,7 @@ _base_ = [
     "../_base_/runtime/seg.py",
 ]
 model = dict(
-    data_preprocessor=dict(size=(320, 320)),
+    data_preprocessor=dict(size=(256, 256)),
     backbone=dict(type="mmvit_plugins.STViT", arch="tiny", out_indices=(0, 1, 2, 3), drop_path_rate=0.1),
     decode_head=dict(in_channels=[32, 64, 160, 256], channels=128, num_classes=11, norm_cfg=dict(type="BN")),
     auxiliary_head=dict(in_channels=160, channels=64, num_classes=11, norm_cfg=dict(type="BN")),

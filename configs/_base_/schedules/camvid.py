@@ -1,8 +1,8 @@
 # One schedule for every CamVid config, so that models can be compared: from scratch, no pretrained weights. Ours.
 # AdamW and the polynomial fall to zero follow the Swin recipe (papers.md 0); lr and weight decay are higher than its 6e-5
 # and 0.01, which fine-tune pretrained weights.
-max_iters = 8000
-train_cfg = dict(type="IterBasedTrainLoop", max_iters=max_iters, val_interval=400)
+max_iters = 4000
+train_cfg = dict(type="IterBasedTrainLoop", max_iters=max_iters, val_interval=200)
 val_cfg = dict(type="ValLoop")
 test_cfg = dict(type="TestLoop")
 optim_wrapper = dict(
@@ -12,8 +12,8 @@ optim_wrapper = dict(
     clip_grad=dict(max_norm=5.0, norm_type=2),
 )
 param_scheduler = [
-    dict(type="LinearLR", start_factor=1e-3, by_epoch=False, begin=0, end=400),
-    dict(type="PolyLR", eta_min=0.0, power=0.9, begin=400, end=max_iters, by_epoch=False),
+    dict(type="LinearLR", start_factor=1e-3, by_epoch=False, begin=0, end=200),
+    dict(type="PolyLR", eta_min=0.0, power=0.9, begin=200, end=max_iters, by_epoch=False),
 ]
 auto_scale_lr = dict(enable=False, base_batch_size=8)
 randomness = dict(seed=0)

@@ -1,0 +1,8 @@
+# "PVT recipe" for Semantic FPN on ADE20K (papers.md 0): AdamW 2e-4, weight decay 1e-4, 40k iterations, poly power 0.9, no
+# warm-up; 8 GPUs. The images per GPU (4) are Context Cluster's, whose 80k iterations at 1e-4 are this schedule on 4 GPUs.
+train_cfg = dict(type="IterBasedTrainLoop", max_iters=40000, val_interval=4000)
+val_cfg = dict(type="ValLoop")
+test_cfg = dict(type="TestLoop")
+optim_wrapper = dict(type="OptimWrapper", optimizer=dict(type="AdamW", lr=2e-4, weight_decay=1e-4))
+param_scheduler = [dict(type="PolyLR", eta_min=0.0, power=0.9, begin=0, end=40000, by_epoch=False)]
+auto_scale_lr = dict(enable=False, base_batch_size=32)
