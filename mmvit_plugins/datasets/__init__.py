@@ -1,0 +1,6 @@
+"""Datasets and loading steps. Importing this registers them, and the ``scenes://`` addresses, with mmengine."""
+
+from .load_scene import LoadScene
+from .scenes_dataset import ScenesClsDataset, ScenesDetDataset, ScenesMultiTaskDataset, ScenesSegDataset
+
+__all__ = ["LoadScene", "ScenesClsDataset", "ScenesDetDataset", "ScenesMultiTaskDataset", "ScenesSegDataset"]
