@@ -10,6 +10,7 @@ Example:
     []
 """
 
+import functools
 import importlib
 import importlib.util
 import re
@@ -40,38 +41,39 @@ class UnsuitableEnvironment(ImportError):
 
 @dataclass(frozen=True)
 class Requirement:
-    """A module that the package can need: its distribution in each line, oldest version, and the modules below it."""
+    """A module that the package can need.
 
-    onedl: str
-    openmmlab: str
-    minimum: dict[str, str]
+    Attributes:
+        oldest: The oldest tested version of each distribution that installs it, the maintained line first.
+        needs: The modules below it.
+        compiled: The distributions that import mmcv's compiled operators when they are imported.
+    """
+
+    oldest: dict[str, str]
     needs: tuple[str, ...] = ()
-    compiled_operators: bool = False
+    compiled: tuple[str, ...] = ()
 
     @property
     def fix(self) -> str:
         """The pip commands that install it, one for each line."""
-        if self.onedl == self.openmmlab:
-            return f'`pip install "{self.onedl}>={self.minimum[self.onedl]}"`'
-        new, old = (f'"{name}>={self.minimum[name]}"' for name in (self.onedl, self.openmmlab))
-        return f"`pip install {new}` (maintained line) or `pip install {old}` (OpenMMLab's line), never both"
+        commands = [f'`pip install "{name}>={version}"`' for name, version in self.oldest.items()]
+        if len(commands) == 1:
+            return commands[0]
+        return f"{commands[0]} (maintained line) or {commands[1]} (OpenMMLab's line), never both; see docs/install.md"
 
 
-def _both_lines(
-    onedl: str, openmmlab: str, versions: tuple[str, str], *needs: str, operators: bool = False
-) -> Requirement:
-    return Requirement(onedl, openmmlab, dict(zip((onedl, openmmlab), versions, strict=True)), needs, operators)
-
-
-# The oldest versions that the tests have seen; docs/install.md lists the tested sets.
 REQUIREMENTS: dict[str, Requirement] = {
-    "numpy": Requirement("numpy", "numpy", {"numpy": "1.24"}),
-    "torch": Requirement("torch", "torch", {"torch": "2.4"}),
-    "mmengine": _both_lines("onedl-mmengine", "mmengine", ("0.10.8", "0.10.7"), "torch"),
-    "mmcv": _both_lines("onedl-mmcv", "mmcv", ("2.3.0", "2.1.0"), "mmengine"),
-    "mmpretrain": _both_lines("onedl-mmpretrain", "mmpretrain", ("1.3.0", "1.2.0"), "mmcv"),
-    "mmseg": _both_lines("onedl-mmsegmentation", "mmsegmentation", ("1.4.0", "1.2.2"), "mmcv"),
-    "mmdet": _both_lines("onedl-mmdetection", "mmdet", ("3.5.0", "3.3.0"), "mmcv", operators=True),
+    "numpy": Requirement({"numpy": "1.24"}),
+    "torch": Requirement({"torch": "2.4"}),
+    "mmengine": Requirement({"onedl-mmengine": "0.10.8", "mmengine": "0.10.7"}, ("torch",)),
+    "mmcv": Requirement({"onedl-mmcv": "2.3.0", "mmcv": "2.1.0"}, ("mmengine",)),
+    "mmpretrain": Requirement({"onedl-mmpretrain": "1.3.0", "mmpretrain": "1.2.0"}, ("mmcv",)),
+    "mmseg": Requirement(
+        {"onedl-mmsegmentation": "1.4.0", "mmsegmentation": "1.2.2"}, ("mmcv",), compiled=("mmsegmentation",)
+    ),
+    "mmdet": Requirement(
+        {"onedl-mmdetection": "3.5.0", "mmdet": "3.3.0"}, ("mmcv",), compiled=("onedl-mmdetection", "mmdet")
+    ),
 }
 #: The host libraries, by the ``default_scope`` that a config of theirs names.
 HOSTS = ("mmpretrain", "mmdet", "mmseg")
@@ -86,9 +88,20 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match.group().split(".")) if match else ()
 
 
-def _owners(module: str, installed: dict[str, list[str]]) -> list[str]:
-    """The distributions that install the top-level ``module``, sorted, each once."""
-    return sorted({re.sub(r"[-_.]+", "-", name).lower() for name in installed.get(module, [])})
+def _owners() -> dict[str, list[str]]:
+    """The distributions that install each top-level module, sorted, each once."""
+    return {
+        module: sorted({re.sub(r"[-_.]+", "-", name).lower() for name in names})
+        for module, names in metadata.packages_distributions().items()
+    }
+
+
+def _needs_operators(module: str, owners: list[str]) -> bool:
+    """Whether importing ``module`` imports mmcv's compiled operators: mmseg does so in OpenMMLab's line only."""
+    requirement = REQUIREMENTS[module]
+    known = set(owners) & set(requirement.oldest)
+    # Of a copy on PYTHONPATH the line is not known: in need only if both lines are.
+    return bool(known & set(requirement.compiled)) if known else set(requirement.compiled) == set(requirement.oldest)
 
 
 def has_compiled_operators() -> bool:
@@ -98,38 +111,33 @@ def has_compiled_operators() -> bool:
     return any(path.suffix in (".so", ".pyd") for folder in folders for path in Path(folder).glob("_ext.*"))
 
 
-def _problems_of(module: str, installed: dict[str, list[str]]) -> list[str]:
-    """What keeps one module from being used, without those below it."""
+def _problem_of(module: str, owners: list[str]) -> str | None:
+    """What keeps one module from being used, those below it and its operators aside."""
     requirement = REQUIREMENTS[module]
-    owners = _owners(module, installed)
     if not owners:
         # A module on PYTHONPATH has no metadata: it is there, and its version is its user's affair.
         if importlib.util.find_spec(module) is None:
-            return [f"{module} is not installed for {sys.executable}: {requirement.fix}."]
-    elif len(owners) > 1:
+            return f"{module} is not installed for {sys.executable}: {requirement.fix}."
+        return None
+    if len(owners) > 1:
         found = " and ".join(f"{name} {metadata.version(name)}" for name in owners)
-        return [
-            f"{len(owners)} distributions own the module {module}: {found}. The one that came last has overwritten files "
-            f"of the other. Keep one line: `pip uninstall -y {' '.join(owners)}`, then install one of them again."
-        ]
-    else:
-        minimum, version = requirement.minimum.get(owners[0]), metadata.version(owners[0])
-        if minimum and _release(version) < _release(minimum):
-            return [
-                f'{owners[0]} {version} is too old, {minimum} is the oldest that works: `pip install "{owners[0]}>={minimum}"`.'
-            ]
-    if requirement.compiled_operators and not has_compiled_operators():
-        return [
-            f"{module} needs mmcv with compiled operators (mmcv._ext), and the installed mmcv has none. Build them: {BUILD_OPERATORS}."
-        ]
-    return []
+        return (
+            f"{len(owners)} distributions own the module {module}: {found}. The later one has overwritten files of the "
+            f"other. Keep one line: `pip uninstall -y {' '.join(owners)}`, then install one of them again."
+        )
+    name, version = owners[0], metadata.version(owners[0])
+    minimum = requirement.oldest.get(name)
+    if minimum and _release(version) < _release(minimum):
+        return f'{name} {version} is too old, the oldest that works is {minimum}: `pip install "{name}>={minimum}"`.'
+    return None
 
 
 def find_problems(modules: Iterable[str]) -> list[str]:
     """What keeps ``modules`` and all that they need from being used, each with the command that mends it.
 
     Args:
-        modules: Import names out of ``REQUIREMENTS``: ``torch``, ``mmengine``, ``mmcv``, ``mmpretrain``, ``mmdet``, ``mmseg``.
+        modules: Import names out of ``REQUIREMENTS``: ``torch``, ``mmengine``, ``mmcv``, ``mmpretrain``, ``mmdet``,
+            ``mmseg``, ``numpy``.
 
     Returns:
         One sentence for each problem, the deepest module first; empty if there is none.
@@ -149,8 +157,15 @@ def find_problems(modules: Iterable[str]) -> list[str]:
 
     for module in modules:
         visit(module)
-    installed = dict(metadata.packages_distributions())
-    return [problem for module in ordered for problem in _problems_of(module, installed)]
+    owners = _owners()
+    problems = [problem for module in ordered if (problem := _problem_of(module, owners.get(module, [])))]
+    in_need = [module for module in ordered if _needs_operators(module, owners.get(module, []))]
+    if in_need and importlib.util.find_spec("mmcv") and not has_compiled_operators():
+        problems.append(
+            f"{' and '.join(in_need)} cannot be used without mmcv's compiled operators (mmcv._ext), and the installed "
+            f"mmcv has none. Build them: {BUILD_OPERATORS}."
+        )
+    return problems
 
 
 def check_environment(*modules: str) -> None:
@@ -164,6 +179,7 @@ def check_environment(*modules: str) -> None:
         raise UnsuitableEnvironment("\n".join(problems))
 
 
+@functools.cache  # the metadata are read once, so that a transform may ask for every sample
 def require(module: str) -> ModuleType:
     """Import a host library that is needed only here and now.
 
@@ -176,19 +192,16 @@ def require(module: str) -> ModuleType:
     Raises:
         UnsuitableEnvironment: If it is missing or unfit, with the command that mends it.
     """
-    loaded = sys.modules.get(module)
-    if loaded is not None and not REQUIREMENTS[module].compiled_operators:
-        return loaded
     check_environment(module)
     try:
-        if REQUIREMENTS[module].compiled_operators:
-            importlib.import_module("torch")  # the extension links against its libraries
+        if module in HOSTS and _needs_operators(module, _owners().get(module, [])):
+            # Not left to the host, whose models fail later. torch first: the extension links against it.
+            importlib.import_module("torch")
             importlib.import_module("mmcv._ext")
         return importlib.import_module(module)
     except (ImportError, AssertionError) as error:  # the hosts assert the range of mmcv versions that they accept
-        raise UnsuitableEnvironment(
-            f"{module} is installed but cannot be imported: {error}\n{_advice(str(error))}"
-        ) from error
+        advice = _advice(str(error))
+        raise UnsuitableEnvironment(f"{module} is installed but cannot be imported: {error}\n{advice}") from error
 
 
 def _advice(error: str) -> str:
@@ -227,6 +240,6 @@ def add_config_scope() -> None:
     require("mmengine")
     from mmengine.config.utils import MODULE2PACKAGE
 
-    # mmengine looks the value up as a distribution first. mmengine 0.10.7 then joins that distribution's place with its
-    # name, which is wrong for an editable install; a name that is no distribution leads both lines to the module's file.
+    # mmengine looks the value up as a distribution first, and 0.10.7 joins that distribution's place with its name,
+    # wrong for an editable install. A module's name that is no distribution leads both lines to the module's folder.
     MODULE2PACKAGE.setdefault(SCOPE, f"{SCOPE}.registry")

@@ -1,12 +1,12 @@
 """Build mmcv with its compiled operators once, keep the wheel, install it.
 
-mmcv comes as a source archive. A plain ``pip install`` builds it in an environment without torch, in seconds, and then
-without compiled operators: enough for MMSegmentation and MMPretrain, not for MMDetection. The build with operators takes
-some 9 minutes on 2 cores, and pip's own wheel cache cannot tell the two apart. So the wheel goes to a folder of ours
-below the user's cache, named by everything that it depends on, and is found there the next time.
+mmcv comes as a source archive. A plain ``pip install`` builds it where no torch is, in seconds, and then without
+compiled operators: enough for MMSegmentation and MMPretrain, not for MMDetection. The build with operators takes many
+minutes, and pip's own wheel cache cannot tell the two apart. So the wheel goes to a folder of ours below the user's
+cache, named by everything that it depends on, and is found there the next time.
 
-A wheel is built in a temporary folder and moved into its place when it is whole: an interrupted build leaves nothing that
-could be mistaken for a result. Progress is printed all along.
+A wheel is built in a temporary folder and moved into its place when it is whole: an interrupted build leaves nothing
+that could be mistaken for a result. Progress is printed all along.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import os
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -30,8 +31,8 @@ __all__ = ["cache_root", "find_wheel", "main", "wheel_key"]
 
 # setuptools 82 removed pkg_resources, which mmcv 2.1.0 imports; torch's build extension wants a recent one.
 BUILD_REQUIREMENTS = ("setuptools>=80,<82", "wheel", "ninja", "packaging", "psutil")
-# The distributions that install the module mmcv, the maintained one first.
-MMCV_DISTRIBUTIONS = ("onedl-mmcv", "mmcv")
+# Each distribution that installs the module mmcv, and the one to build in its place.
+MMCV_DISTRIBUTIONS = {"onedl-mmcv": "onedl-mmcv", "mmcv": "mmcv", "mmcv-lite": "mmcv"}
 NINJA_STEP = re.compile(r"\[(\d+)/(\d+)\].*?([\w.-]+\.(?:cpp|cc|cu|mm))\b")
 HEARTBEAT_SECONDS = 30
 BYTES_PER_JOB = 2 * 1024**3
@@ -51,10 +52,10 @@ def cache_root() -> Path:
 
 
 def installed_mmcv() -> str | None:
-    """The installed mmcv as a pip requirement such as ``onedl-mmcv==2.3.6``; None where there is none."""
-    for name in MMCV_DISTRIBUTIONS:
+    """The mmcv to build for what is installed, such as ``onedl-mmcv==2.3.6``; None where there is none."""
+    for installed, built in MMCV_DISTRIBUTIONS.items():
         with contextlib.suppress(metadata.PackageNotFoundError):
-            return f"{name}=={metadata.version(name)}"
+            return f"{built}=={metadata.version(installed)}"
     return None
 
 
@@ -145,6 +146,7 @@ def _run_with_progress(command: list[str], env: dict[str, str], log: Path) -> in
     process = subprocess.Popen(
         command,
         env=env,
+        start_new_session=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -173,9 +175,10 @@ def _run_with_progress(command: list[str], env: dict[str, str], log: Path) -> in
                 step = NINJA_STEP.search(line)
                 if step:
                     say(f"compiled {step[1]} of {step[2]}: {step[3]}")
-    finally:
-        if process.poll() is None and sys.exc_info()[0] is not None:
-            process.terminate()
+    except BaseException:  # interrupted: pip, ninja and the compilers go as well
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM) if hasattr(os, "killpg") else process.terminate()
+        raise
     return process.wait()
 
 
@@ -208,31 +211,39 @@ def build_wheel(requirement: str, folder: Path) -> Path:
         return wheel.replace(folder / wheel.name)
 
 
+def operators_error() -> str | None:
+    """Runs one operator of the installed mmcv in a process of its own; what goes wrong there, or None."""
+    check = "import torch; from mmcv.ops import nms; nms(torch.eye(4)[2:], torch.ones(2), 0.5)"
+    # From another folder: a checkout of mmcv in the current one must not shadow the installed package.
+    result = subprocess.run([sys.executable, "-c", check], check=False, cwd=sys.prefix, capture_output=True, text=True)
+    return result.stderr.strip() or "unknown" if result.returncode else None
+
+
 def install_wheel(wheel: Path) -> None:
-    """Put ``wheel`` in the place of the installed mmcv and run one of its operators."""
+    """Put ``wheel`` in the place of the installed mmcv and see that its operators run."""
     pip = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check"]
+    # mmcv-lite installs the same module under another name: both together would be a muddle.
+    subprocess.call([*pip, "uninstall", "--quiet", "--yes", "mmcv-lite"], stdin=subprocess.DEVNULL)
     if subprocess.call([*pip, "install", "--force-reinstall", "--no-deps", str(wheel)], stdin=subprocess.DEVNULL):
         raise BuildError(f"pip could not install {wheel}; its messages are above.")
-    check = "import torch; from mmcv.ops import nms; print(len(nms(torch.eye(4)[2:], torch.ones(2), 0.5)[1]))"
-    # From another folder: a checkout of mmcv in the current one must not shadow the installed package.
-    result = subprocess.run(
-        [sys.executable, "-c", check], check=False, cwd=wheel.parent, capture_output=True, text=True
-    )
-    if result.returncode:
-        raise BuildError(
-            f"{result.stderr.strip()}\n{wheel} is installed, but its operators do not run. Remove it and build again."
-        )
+    error = operators_error()
+    if error:
+        raise BuildError(f"{error}\n{wheel} is installed, but its operators do not run; `--rebuild` makes it anew.")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Build or find the wheel for the installed torch and mmcv and install it; 0 on success, 1 with a message otherwise."""
+    """Build or find the wheel for the installed torch and mmcv and install it; returns 0, or 1 after a message."""
     parser = argparse.ArgumentParser(prog="mmvit-build-operators", description=__doc__.partition("\n")[0])
     parser.add_argument("--mmcv", metavar="NAME==VERSION", help="what to build (default: the mmcv that is installed)")
     parser.add_argument("--no-install", action="store_true", help="only fill the wheel folder")
     parser.add_argument("--rebuild", action="store_true", help="build even where a wheel is kept")
     args = parser.parse_args(argv)
     requirement = args.mmcv or installed_mmcv()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # clean up as after Ctrl-C
     try:
+        if not (args.no_install or args.rebuild or args.mmcv or operators_error()):
+            print(f"The operators of {requirement} are installed and run.")
+            return 0
         if not requirement or "==" not in requirement:
             raise BuildError(
                 f"which mmcv? Got {requirement!r}; give --mmcv NAME==VERSION, e.g. --mmcv onedl-mmcv==2.3.6."
