@@ -30,7 +30,7 @@ _PATTERNS = ("plain", "noise", "dots", "checker", "stripes", "rings")
 _GROUND_PATTERNS = ("noise", "checker", "stripes", "tiles", "plain", "dots")
 
 # An object that finds no free place in so many tries is left out.
-_TRIES = 20
+_TRIES = 25
 
 Vector3 = tuple[float, float, float]
 
@@ -174,7 +174,7 @@ def _sample_texture(rng: np.random.RandomState, shape: str, size: float) -> Text
 
 
 def _sample_ground(rng: np.random.RandomState) -> Texture:
-    base = _color(rng, muted=rng.uniform() < 0.7)
+    base = _color(rng, muted=rng.uniform() < 0.85)
     contrast = rng.uniform(0.55, 0.85)
     return Texture(
         pattern=_GROUND_PATTERNS[rng.randint(len(_GROUND_PATTERNS))],
@@ -186,8 +186,8 @@ def _sample_ground(rng: np.random.RandomState) -> Texture:
 
 def _sample_sky(rng: np.random.RandomState) -> tuple[Vector3, Vector3, Vector3]:
     """Colours at the horizon, at the zenith and of the hills."""
-    hue = None if rng.uniform() < 0.4 else 0.58
-    zenith = _color(rng, hue, muted=rng.uniform() < 0.5)
+    hue = None if rng.uniform() < 0.3 else 0.58
+    zenith = _color(rng, hue, muted=hue is None or rng.uniform() < 0.5)
     horizon = tuple(0.35 * v + 0.55 for v in zenith)
     return horizon, zenith, _color(rng, muted=True)
 
@@ -217,7 +217,7 @@ def _sample_object(rng: np.random.RandomState, camera: Camera, shape: str, is_ma
     if is_main:
         u, v, share = rng.uniform(-0.35, 0.35), rng.uniform(0.2, 0.55), rng.uniform(0.4, 0.6)
     else:
-        u, v, share = rng.uniform(-0.9, 0.9), rng.uniform(-0.15, 0.75), rng.uniform(0.2, 0.36)
+        u, v, share = rng.uniform(-0.9, 0.9), rng.uniform(-0.15, 0.75), rng.uniform(0.16, 0.34)
     right, down, forward = camera.rotation
     ray = [
         u * camera.half_view * r + v * camera.half_view * d + f for r, d, f in zip(right, down, forward, strict=True)
@@ -265,6 +265,15 @@ def _frame(item: SceneObject, camera: Camera) -> tuple[float, float, float, floa
     return (cx - radius) / cz, (cy - radius) / cz, (cx + radius) / cz, (cy + radius) / cz, cz
 
 
+def _footprint(item: SceneObject) -> float:
+    """Radius of the circle on the ground that holds an object's outline from above."""
+    x, y, z = item.half_size
+    if item.shape == "box":
+        return math.hypot(x, y)
+    lies = item.rotation[2][2] == 0
+    return math.hypot(y, z) if lies else x
+
+
 def _fits(
     candidate: SceneObject,
     frame: tuple[float, float, float, float, float],
@@ -275,8 +284,8 @@ def _fits(
     left, top, right, bottom, depth = frame
     area = (right - left) * (bottom - top)
     for number, (other, (l2, t2, r2, b2, depth2)) in enumerate(zip(placed, frames, strict=True)):
-        gap = math.hypot(candidate.center[0] - other.center[0], candidate.center[1] - other.center[1])
-        if gap < 1.45 * (max(candidate.half_size) + max(other.half_size)):
+        apart = math.hypot(candidate.center[0] - other.center[0], candidate.center[1] - other.center[1])
+        if apart < 1.05 * (_footprint(candidate) + _footprint(other)):
             return False
         area2 = (r2 - l2) * (b2 - t2)
         if number == 0 and area > 0.6 * area2:
