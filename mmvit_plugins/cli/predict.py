@@ -1,0 +1,166 @@
+"""Predict on images or folders of images: pictures with the result, and label maps or a JSON file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from mmvit_plugins.environment import check_environment
+
+from .arguments import make_parser
+from .config_loading import load_config
+from .errors import run_tool
+from .file_checks import check_checkpoint
+from .inference import Predictor, choose_device, collect_images, output_stems, quiet_hosts, read_image
+
+__all__ = ["describe", "main", "predict", "write_label_map"]
+
+EXAMPLES = """examples:
+  %(prog)s photo.jpg holiday/ --config configs/stvit/upernet_ade20k.py --checkpoint iter_160000.pth
+
+written to --out-dir (default: predictions):
+  overlays/NAME.png   the image with its label map, boxes and masks, or class and score
+  labels/NAME.png     segmentation: one class number per pixel, in the size of the image
+  predictions.json    classes with scores, boxes with masks (COCO run-length code), or shares of the classes
+A damaged image is named and left out; the others are done, and the exit code is 1."""
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = make_parser("predict", __doc__ or "", EXAMPLES)
+    parser.add_argument("images", nargs="+", metavar="IMAGE_OR_FOLDER")
+    parser.add_argument("--config", required=True, help="the config that the checkpoint was trained with")
+    parser.add_argument("--checkpoint", required=True, help="a file or URL")
+    parser.add_argument("--out-dir", default="predictions", metavar="DIR")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
+    parser.add_argument("--score-threshold", type=float, default=0.3, help="boxes below it are left out (%(default)s)")
+    parser.add_argument("--opacity", type=float, default=0.55, help="of label maps and masks (%(default)s)")
+    parser.add_argument("--cfg-options", nargs="+", default=[], metavar="KEY=VALUE", help="change the config")
+    return parser.parse_args(argv)
+
+
+def describe(sample: Any, classes: list[str] | tuple[str, ...] | None, score_threshold: float) -> dict[str, Any]:
+    """The predictions of one data sample as plain values for JSON.
+
+    Returns:
+        ``class_shares`` (share of the pixels) for segmentation, ``instances`` (label, class, score, bbox as x1, y1,
+        x2, y2 in pixels, mask as COCO run-length code) for detection, ``top`` (five best classes) for classification.
+    """
+
+    def name(label: int) -> str:
+        return str(classes[label]) if classes and label < len(classes) else str(label)
+
+    if "pred_sem_seg" in sample:
+        labels, counts = sample.pred_sem_seg.data.unique(return_counts=True)
+        total = sample.pred_sem_seg.data.numel()
+        pairs = zip(labels.tolist(), counts.tolist(), strict=True)
+        return dict(class_shares={name(label): count / total for label, count in pairs})
+    if "pred_instances" in sample:
+        found = sample.pred_instances
+        found = found[found.scores >= score_threshold]
+        boxes = found.bboxes.tolist()
+        instances = [
+            dict(label=label, **{"class": name(label)}, score=score, bbox=box)
+            for label, score, box in zip(found.labels.tolist(), found.scores.tolist(), boxes, strict=True)
+        ]
+        for instance, mask in zip(instances, found.get("masks", []), strict=False):
+            instance["mask"] = _run_length(mask)
+        return dict(instances=instances)
+    scores, labels = sample.pred_score.topk(min(5, sample.pred_score.numel()))
+    pairs = zip(labels.tolist(), scores.tolist(), strict=True)
+    return dict(top=[dict(label=label, **{"class": name(label)}, score=score) for label, score in pairs])
+
+
+def _run_length(mask: Any) -> dict[str, Any]:
+    """(H, W) mask -> COCO's compressed run-length code."""
+    import numpy as np
+    from pycocotools.mask import encode
+
+    code = encode(np.asfortranarray(np.asarray(mask, dtype=np.uint8)))
+    return dict(size=list(code["size"]), counts=code["counts"].decode("ascii"))
+
+
+def write_label_map(sample: Any, path: Path) -> None:
+    """Write the (1, H, W) labels of a segmentation as a PNG of class numbers: 8 bit, or 16 bit beyond 256 classes."""
+    import numpy as np
+    from PIL import Image
+
+    labels = sample.pred_sem_seg.data.squeeze(0).numpy()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(labels.astype(np.uint8 if labels.max() < 256 else np.uint16)).save(path)
+
+
+def predict(args: argparse.Namespace) -> int:
+    """Predict on every image; 1 if some could not be read."""
+    check_environment("mmengine", "mmcv")
+    images = collect_images(args.images)
+    check_checkpoint(args.checkpoint)
+    cfg = load_config(args)
+    with quiet_hosts():
+        predictor = Predictor(cfg, args.checkpoint, choose_device(args.device))
+    print(predictor.report)
+    from mmvit_plugins.engine import DamagedFileError
+
+    out_dir = Path(args.out_dir).absolute()
+    records, failures = [], []
+    for path, stem in zip(_track(images), output_stems(images), strict=True):
+        try:
+            pixels = read_image(path)
+        except DamagedFileError as error:
+            failures.append(str(error))
+            print(f"left out: {error}", file=sys.stderr)
+            continue
+        records.append(dict(image=str(path), **_predict_one(predictor, path, pixels, stem, out_dir, args)))
+    classes = predictor.meta.get("classes")
+    summary = dict(
+        config=str(cfg.filename),
+        checkpoint=os.path.abspath(args.checkpoint),
+        classes=list(classes) if classes else None,
+        images=records,
+        unreadable=failures,
+    )
+    out_dir.mkdir(parents=True, exist_ok=True)
+    (out_dir / "predictions.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    print(f"{len(records)} of {len(images)} images done: {out_dir}")
+    if failures:
+        print(f"error: {len(failures)} of {len(images)} images could not be read, see above", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _predict_one(
+    predictor: Predictor, path: Path, pixels: Any, stem: Path, out_dir: Path, args: argparse.Namespace
+) -> dict[str, Any]:
+    """Predict, write the files of one image, and return its entry of the JSON file."""
+    import mmcv
+
+    from mmvit_plugins.visualization import draw_prediction
+
+    sample = predictor(path)
+    overlay = out_dir / "overlays" / stem.with_name(f"{stem.name}.png")
+    picture = draw_prediction(pixels, sample, predictor.meta, args.score_threshold, args.opacity)
+    mmcv.imwrite(picture[..., ::-1], str(overlay))
+    entry: dict[str, Any] = dict(overlay=str(overlay.relative_to(out_dir)))
+    if "pred_sem_seg" in sample:
+        labels = out_dir / "labels" / stem.with_name(f"{stem.name}.png")
+        write_label_map(sample, labels)
+        entry["labels"] = str(labels.relative_to(out_dir))
+    return {**entry, **describe(sample, predictor.meta.get("classes"), args.score_threshold)}
+
+
+def _track(images: list[Path]) -> Any:
+    """A progress bar over ``images``, on a terminal."""
+    from rich.progress import track
+
+    return track(images, description="predicting", transient=True, disable=not sys.stdout.isatty())
+
+
+def main(argv: list[str] | None = None) -> int:
+    """``tools/predict.py``; returns the exit code."""
+    return run_tool(predict, parse_args(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

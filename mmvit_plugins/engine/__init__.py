@@ -1,0 +1,20 @@
+"""Hooks, the optimiser wrapper and the runner that the tools use on top of mmengine's."""
+
+from .checkpoint_report import report_match
+from .cpu_amp import CPUAmpOptimWrapper
+from .damaged_files import DamagedFileError, check_whole_image, name_damaged_samples, reading_checkpoint
+from .label_check_hook import LabelCheckHook
+from .prediction_pictures_hook import PredictionPicturesHook
+from .runner import ReportingRunner
+
+__all__ = [
+    "CPUAmpOptimWrapper",
+    "DamagedFileError",
+    "LabelCheckHook",
+    "PredictionPicturesHook",
+    "ReportingRunner",
+    "check_whole_image",
+    "name_damaged_samples",
+    "reading_checkpoint",
+    "report_match",
+]

@@ -1,0 +1,18 @@
+"""Pictures of token maps, predictions and training runs. Host libraries are imported when a picture needs them."""
+
+from .panel import draw_panel
+from .predictions import distinct_colors, draw_prediction
+from .token_maps import STYLES, draw_token_regions, token_regions
+from .training_curve import draw_training_curve, find_scalars, read_scalars
+
+__all__ = [
+    "STYLES",
+    "distinct_colors",
+    "draw_panel",
+    "draw_prediction",
+    "draw_token_regions",
+    "draw_training_curve",
+    "find_scalars",
+    "read_scalars",
+    "token_regions",
+]
