@@ -54,8 +54,7 @@ def apply_rules(state: Mapping[str, Tensor], rules: Sequence[KeyRule], family: s
 def strip_prefixes(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Remove prefixes that wrappers put before *all* keys (``module.``, ``_orig_mod.``, ``backbone.`` ...), nested too.
 
-    In a file of a whole detector or segmentor only the keys below ``backbone.`` are kept; ``_orig_mod.`` goes wherever it is,
-    because compiled submodules carry it inside the key.
+    ``_orig_mod.`` goes wherever it is, because compiled submodules carry it inside the key.
     """
     state = {key.replace("_orig_mod.", ""): value for key, value in state.items()}
     while state:

@@ -1,7 +1,7 @@
 """STViT as its authors compute it: (B, C, H, W) maps, one-hot convolutions for neighbours, the N x N matrix in memory.
 
-Written from the equations of the paper and the notes on the published behaviour (keys of the state dict included). Slow on
-purpose: it is the oracle for results and the yardstick for speed.
+Written from the equations of the paper and the notes on the published behaviour (keys of the state dict included). Slow
+on purpose: it is the oracle for results and the yardstick for speed.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Paper: Huang, Zhou, Cao, He, Tan, "Vision Transformer with Super Token Sampling", CVPR 2023 (arXiv 2211.11167),
 repository hhb072/STViT. Not changsn's STViT-R (semantic tokens), another paper of the same conference.
-Written from the equations and checked against outputs of the authors' code (tests/goldens). It differs from that code in
-form, not in result: tokens and maps share channels_last memory, attention is fused, the nine one-hot convolutions that
-gather neighbours are slices, skips are folded into depthwise kernels and batch norms in eval mode into 1x1 convolutions.
+Written from the equations and checked against outputs of the authors' code (tests/goldens). It differs from that code
+in form, not in result: tokens and maps share channels_last memory, attention is fused, the nine one-hot convolutions
+that gather neighbours are slices, and skips are folded into depthwise kernels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from mmvit_plugins.registry import MODELS
 
-from ..layers import ConvFFN, ResidualDepthwiseConv, SelfAttention, as_map, as_tokens, checkpoint_module
+from ..layers import ConvFFN, ResidualDepthwiseConv, SelfAttention, add_residual, as_map, as_tokens, checkpoint_module
 from ..token_reduction import SuperTokens, TokenMap
 from .base import HierarchicalBackbone, resolve_arch
 
@@ -133,7 +133,7 @@ class STViTBlock(BaseModule):
 
     def _add(self, x: Tensor, branch: Tensor, gamma: Tensor | None) -> Tensor:
         branch = self.drop_path(branch)
-        return x + branch if gamma is None else torch.addcmul(x, branch, gamma.to(branch.dtype))
+        return add_residual(x, branch) if gamma is None else torch.addcmul(x, branch, gamma.to(branch.dtype))
 
 
 class STViTStage(BaseModule):
@@ -197,16 +197,16 @@ class STViTStem(nn.Sequential):
 class STViT(HierarchicalBackbone):
     """STViT backbone (hhb072's super tokens; CVPR 2023).
 
-    Input (B, 3, H, W) of any H, W >= 1. Returns a tuple with one map (B, C_i, ceil(H / s_i), ceil(W / s_i)) for each of
-    ``out_indices``; strides are 4, 8, 16, 32. The maps are in channels_last memory.
+    Input (B, 3, H, W) of any H, W >= 1. Returns a tuple with one map (B, C_i, ceil(H / s_i), ceil(W / s_i)) for each
+    of ``out_indices``; strides are 4, 8, 16, 32. The maps are in channels_last memory.
 
     Args:
-        arch: ``'small'``, ``'base'``, ``'large'`` as published; ``'tiny'`` (5 M parameters) and ``'mini'`` (1 M) are ours,
-            for small machines; or a mapping with the keys dims, depths, heads, cells, layer_scale (one entry each stage;
-            cells are the sides of a super token in tokens, 1 = plain attention).
+        arch: ``'small'``, ``'base'``, ``'large'`` as published; ``'tiny'`` (5 M parameters) and ``'mini'`` (1 M) are
+            ours, for small machines; or a mapping with the keys dims, depths, heads, cells, layer_scale (one entry for
+            each stage; cells are the sides of a super token in tokens, 1 = plain attention).
         in_channels: channels of the image.
         mlp_ratio: hidden channels of the feed-forward networks / channels.
-        n_iter: association steps of the super tokens.
+        n_iter: association steps of the super tokens, one number or one for each stage.
         border: ``'published'`` (needed for the authors' weights) or ``'masked'``; see :class:`SuperTokens`.
         drop_path_rate: rate of the last block; it grows linearly from 0. Published: 0.1, 0.4, 0.6 for S, B, L.
         norm_cfg: config of the batch norms.
@@ -236,7 +236,7 @@ class STViT(HierarchicalBackbone):
         arch: str | Mapping[str, Any] = "small",
         in_channels: int = 3,
         mlp_ratio: float = 4.0,
-        n_iter: int = 1,
+        n_iter: int | Sequence[int] = 1,
         border: str = "published",
         drop_path_rate: float = 0.0,
         norm_cfg: Mapping[str, Any] = dict(type="BN"),  # noqa: B006
@@ -250,6 +250,9 @@ class STViT(HierarchicalBackbone):
         num_stages = len(settings["dims"])
         if any(len(values) != num_stages for values in settings.values()):
             raise ValueError(f"every entry of arch must have one value for each of {num_stages} stages, got {settings}")
+        steps = [n_iter] * num_stages if isinstance(n_iter, int) else list(n_iter)
+        if len(steps) != num_stages:
+            raise ValueError(f"n_iter must be one number or one for each of {num_stages} stages, got {n_iter}")
         if not 0 <= drop_path_rate < 1:
             raise ValueError(f"drop_path_rate must be in [0, 1), got {drop_path_rate}")
         if init_cfg is None:
@@ -266,7 +269,7 @@ class STViT(HierarchicalBackbone):
         # Stages behind the last output are not built: DDP would wait for their gradients.
         for i in range(self.out_indices[-1] + 1):
             block = dict(num_heads=settings["heads"][i], cell=settings["cells"][i], mlp_ratio=mlp_ratio)
-            block.update(layer_scale=settings["layer_scale"][i], n_iter=n_iter, border=border)
+            block.update(layer_scale=settings["layer_scale"][i], n_iter=steps[i], border=border)
             drop_path = rates[sum(depths[:i]) : sum(depths[: i + 1])]
             in_dim = dims[i - 1] if i else None
             self.stages.append(STViTStage(in_dim, dims[i], drop_path, with_cp, norm_cfg, block))

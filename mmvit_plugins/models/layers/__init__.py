@@ -3,14 +3,14 @@
 from .attention import SelfAttention
 from .checkpointing import checkpoint_module
 from .depthwise import ConvFFN, ResidualDepthwiseConv
-from .memory_format import as_map, as_tokens, fold_norm
+from .memory_format import add_residual, as_map, as_tokens
 
 __all__ = [
     "ConvFFN",
     "ResidualDepthwiseConv",
     "SelfAttention",
+    "add_residual",
     "as_map",
     "as_tokens",
     "checkpoint_module",
-    "fold_norm",
 ]

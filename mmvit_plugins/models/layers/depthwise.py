@@ -7,7 +7,7 @@ from mmcv.cnn import build_norm_layer
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from .memory_format import as_map, as_tokens, fold_norm
+from .memory_format import as_map, as_tokens
 
 __all__ = ["ConvFFN", "ResidualDepthwiseConv"]
 
@@ -15,8 +15,8 @@ __all__ = ["ConvFFN", "ResidualDepthwiseConv"]
 class ResidualDepthwiseConv(nn.Conv2d):
     """x + DW3x3(x) in one convolution: the skip is added to the centre tap of the kernel.
 
-    One pass over memory instead of three; equal up to rounding. As convolutional position embedding (CPE) it opens every
-    STViT block.
+    One pass over memory instead of three; equal up to rounding. As convolutional position embedding (CPE) it opens
+    every STViT block.
 
     Args:
         dim: channels C.
@@ -34,7 +34,7 @@ class ResidualDepthwiseConv(nn.Conv2d):
 class ConvFFN(BaseModule):
     """Feed-forward network with a convolution inside: norm, 1x1 (x ratio), GELU, y + DW3x3(y), 1x1.
 
-    Source: STViT, section 3.1. A batch norm that uses its running statistics is folded into the first 1x1.
+    Source: STViT, section 3.1.
 
     Args:
         dim: channels C.
@@ -51,10 +51,6 @@ class ConvFFN(BaseModule):
 
     def forward(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
         """(B, H * W, C) on grid (H, W) -> (B, H * W, C)."""
-        folded = fold_norm(self.norm, self.fc1)
-        if folded is None:
-            hidden = self.fc1(as_tokens(self.norm(as_map(x, grid))))
-        else:
-            hidden = F.linear(x, *folded)
+        hidden = self.fc1(as_tokens(self.norm(as_map(x, grid))))
         hidden = as_map(F.gelu(hidden), grid)
         return self.fc2(as_tokens(self.dwconv(hidden)))

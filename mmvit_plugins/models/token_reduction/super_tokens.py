@@ -22,7 +22,10 @@ BORDERS = ("published", "masked")
 
 
 def to_cells(x: Tensor, grid: tuple[int, int], cell: tuple[int, int]) -> Tensor:
-    """(B, H * W, C) -> (B, M, P, C): M cells in raster order with their P = h * w tokens, zero-padded right and bottom."""
+    """(B, H * W, C) -> (B, M, P, C): M cells in raster order with their P = h * w tokens.
+
+    Zero-padded right and bottom to whole cells.
+    """
     batch, _, dim = x.shape
     (height, width), (h, w) = grid, cell
     rows, cols = -(-height // h), -(-width // w)
@@ -136,8 +139,8 @@ class SuperTokenMap(TokenMap):
 class SuperTokens(TokenReducer):
     """Super token sampling (STViT, section 3.2).
 
-    The association carries no gradient, as in the authors' code: gradients reach the tokens through the weighted sum and
-    through what is restored. The logits are scaled by C ** -0.5 with the full width C.
+    The association carries no gradient, as in the authors' code: gradients reach the tokens through the weighted sum
+    and through what is restored. The logits are scaled by C ** -0.5 with the full width C.
 
     Args:
         cell: tokens in a cell, (h, w) or one number.

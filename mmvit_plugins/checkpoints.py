@@ -1,0 +1,242 @@
+"""Weights that the papers' authors published, into our models.
+
+One way in for everybody: ``init_cfg=dict(type='mmvit_plugins.OfficialPretrained', checkpoint=...)`` in a config and
+``tools/convert_checkpoint.py`` on the command line both call :func:`convert_official`. A family adds one entry to
+``FAMILIES``: its signature key and its pure, total function from the official state dict to MMPretrain's layout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from mmengine.logging import print_log
+from torch import Tensor, nn
+
+from .key_rules import strip_prefixes
+from .models.backbones.stvit_weights import STVIT_SIGNATURE, convert_stvit
+from .registry import WEIGHT_INITIALIZERS
+
+__all__ = ["FAMILIES", "LAYOUTS", "OfficialPretrained", "convert_official", "load_report", "read_state_dict"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """How to recognise and convert one family's official files.
+
+    Args:
+        signature: regular expression of a key that each of its files has, without wrapper prefixes.
+        convert: official state dict -> MMPretrain layout (``backbone.``, ``neck.``, ``head.``).
+    """
+
+    signature: str
+    convert: Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
+
+
+FAMILIES: dict[str, Family] = {"stvit": Family(STVIT_SIGNATURE, convert_stvit)}
+
+# Which of the converted parts a file for a library holds.
+LAYOUTS: dict[str, tuple[str, ...]] = {
+    "mmpretrain": ("backbone.", "neck.", "head."),
+    "mmsegmentation": ("backbone.",),
+    "mmdetection": ("backbone.",),
+}
+
+# Where training scripts put the weights inside a file, in the order of preference.
+STATE_KEYS = ("state_dict", "model", "model_state_dict", "module", "net")
+
+
+def _plain_globals() -> list[Any]:
+    """Harmless classes in files of training scripts and of mmengine, none of which runs code when it is read."""
+    import numpy as np
+    from mmengine.logging.history_buffer import HistoryBuffer
+
+    core = getattr(np, "_core", None) or np.core  # numpy 2 renamed it
+    dtypes = [type(np.dtype(kind)) for kind in ("f4", "f8", "i4", "i8", "b1", "u1")]
+    functions = [core.multiarray._reconstruct, core.multiarray.scalar]
+    statistics = [HistoryBuffer.mean, HistoryBuffer.max, HistoryBuffer.min, HistoryBuffer.current]
+    return [argparse.Namespace, HistoryBuffer, np.ndarray, np.dtype, *dtypes, *functions, *statistics]
+
+
+def read_state_dict(path: str) -> dict[str, Tensor]:
+    """The tensors of a checkpoint file or URL, on the CPU, read with ``weights_only=True``.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: the file is damaged, holds objects that could run code, or holds no state dict; names the file.
+    """
+    try:
+        if re.match(r"https?://", path):
+            content = torch.hub.load_state_dict_from_url(path, map_location="cpu", weights_only=True)
+        else:
+            if not os.path.isfile(path):
+                raise FileNotFoundError(f"no checkpoint at {os.path.abspath(path)}")
+            torch.serialization.add_safe_globals(_plain_globals())
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise
+    except pickle.UnpicklingError as e:
+        if "WeightsUnpickler error: Unsupported global" not in str(e) and "weights_only" not in str(e).lower():
+            raise ValueError(f"{path} is damaged or is no PyTorch checkpoint: {e}") from e
+        raise ValueError(
+            f"{path} holds Python objects besides tensors, which are not loaded because they could run code "
+            f"({str(e).splitlines()[0]}). If you trust the file, save its tensors alone: "
+            f"torch.save({{k: v for k, v in state.items()}}, 'clean.pth')."
+        ) from e
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as e:
+        raise ValueError(f"{path} is damaged or is no PyTorch checkpoint: {e}") from e
+    return _find_tensors(content, path)
+
+
+def _find_tensors(content: Any, path: str) -> dict[str, Tensor]:
+    """The state dict inside what a training script saved."""
+    while isinstance(content, Mapping) and not any(isinstance(v, Tensor) for v in content.values()):
+        inner = next((content[key] for key in STATE_KEYS if isinstance(content.get(key), Mapping)), None)
+        if inner is None:
+            break
+        content = inner
+    tensors = {k: v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
+    if not tensors:
+        raise ValueError(f"{path} holds no state dict (looked at the top and under {', '.join(STATE_KEYS)})")
+    return tensors
+
+
+def _recognise(state: Mapping[str, Tensor]) -> str | None:
+    """The family whose signature is among the keys."""
+    return next((n for n, f in FAMILIES.items() if any(re.fullmatch(f.signature, key) for key in state)), None)
+
+
+def convert_official(state: Mapping[str, Tensor], family: str | None = None) -> tuple[dict[str, Tensor], str]:
+    """Official state dict (wrapper prefixes allowed) -> MMPretrain layout, and the name of its family.
+
+    Args:
+        state: the authors' state dict.
+        family: name in ``FAMILIES``; None: recognised by its keys.
+
+    Raises:
+        ValueError: unknown family, no family recognised, or keys that the family does not have.
+    """
+    if family is not None and family not in FAMILIES:
+        raise ValueError(f"unknown family {family!r}; known: {', '.join(FAMILIES)}")
+    state = strip_prefixes(state)
+    found = _recognise(state)
+    if found is None or family not in (None, found):
+        wanted = family or "any of " + ", ".join(FAMILIES)
+        shown = ", ".join(list(state)[:3])
+        raise ValueError(
+            f"0 of {len(state)} tensors match {wanted}: this is no official checkpoint of it (keys: {shown}, ...)"
+        )
+    return FAMILIES[found].convert(state), found
+
+
+@dataclass
+class LoadReport:
+    """What happened to each tensor.
+
+    Args:
+        matched: keys loaded.
+        total: tensors the model has.
+        missing: keys that the model has and the file lacks.
+        unused: keys that the file has and the model does not (stages that were not built, other heads).
+        mismatched: keys whose shapes differ, with both shapes.
+    """
+
+    total: int
+    matched: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    mismatched: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.matched)} of {self.total} tensors loaded"]
+        if self.missing:
+            lines.append(f"not in the file, keep their values: {', '.join(self.missing)}")
+        if self.unused:
+            lines.append(f"in the file, not needed by this model (harmless): {', '.join(self.unused)}")
+        if self.mismatched:
+            lines.append(f"other shape: {', '.join(self.mismatched)}")
+        return "; ".join(line if len(line) < 400 else line[:400] + " ..." for line in lines)
+
+
+def load_report(model: nn.Module, state: Mapping[str, Tensor]) -> LoadReport:
+    """Compare the keys and shapes of a state dict with a model's. Counters of batch norms are not counted as missing."""
+    own = {k: v for k, v in model.state_dict().items() if not k.endswith("num_batches_tracked")}
+    report = LoadReport(total=len(own))
+    for key, value in own.items():
+        if key not in state:
+            report.missing.append(key)
+        elif state[key].shape != value.shape:
+            report.mismatched.append(f"{key} (file {tuple(state[key].shape)}, model {tuple(value.shape)})")
+        else:
+            report.matched.append(key)
+    report.unused = [k for k in state if k not in own and not k.endswith("num_batches_tracked")]
+    return report
+
+
+@WEIGHT_INITIALIZERS.register_module()
+class OfficialPretrained:
+    """Initialise a model from a checkpoint as its authors published it, or from one that was already converted.
+
+    ``init_cfg=dict(type='mmvit_plugins.OfficialPretrained', checkpoint='stvit_small.pth')`` on a backbone, a neck or a
+    whole MMPretrain classifier.
+
+    Args:
+        checkpoint: path or URL.
+        family: name in ``FAMILIES``; None: recognised by the keys.
+        part: which part of the file to take, ``'backbone'``, ``'neck'`` or ``'head'``; None: the one that fits best.
+
+    Raises:
+        ValueError: nothing in the file fits, or a tensor has another shape (the file of another architecture).
+        FileNotFoundError: no such file.
+    """
+
+    def __init__(self, checkpoint: str, family: str | None = None, part: str | None = None) -> None:
+        if not isinstance(checkpoint, str) or not checkpoint:
+            raise ValueError(f"checkpoint must be a path or URL, got {checkpoint!r}")
+        if part not in (None, "backbone", "neck", "head"):
+            raise ValueError(f"part must be 'backbone', 'neck', 'head' or None, got {part!r}")
+        self.checkpoint, self.family, self.part = checkpoint, family, part
+
+    def __call__(self, module: nn.Module) -> None:
+        """Load into ``module`` in place and log how many tensors matched."""
+        state = self._fit(module, read_state_dict(self.checkpoint))
+        report = load_report(module, state)
+        if report.mismatched or not report.matched:
+            raise ValueError(f"{self.checkpoint} does not fit {type(module).__name__}: {report}")
+        own = set(module.state_dict())
+        module.load_state_dict({key: value for key, value in state.items() if key in own}, strict=False)
+        # mmengine initialises the children after this call: they are done.
+        for child in module.modules():
+            if child is not module and hasattr(child, "_is_init"):
+                child._is_init = True
+        print_log(f"{type(module).__name__} from {self.checkpoint}: {report}", logger="current")
+
+    def _fit(self, module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The part of a file, official or converted, whole model or backbone alone, that belongs to ``module``."""
+        tensors = strip_prefixes(state)
+        below = strip_prefixes(_part(tensors, "backbone"))
+        for candidate in (tensors, below):
+            if self.family or _recognise(candidate):
+                tensors = convert_official(candidate, self.family)[0]
+                break
+        if self.part is not None:
+            return _part(tensors, self.part)
+        options = [tensors, *(_part(tensors, name) for name in ("backbone", "neck", "head"))]
+        options.append({f"backbone.{key}": value for key, value in tensors.items()})
+        own = set(module.state_dict())
+        return max(options, key=lambda keys: len(own & set(keys)))
+
+    def _get_init_info(self) -> str:
+        """What mmengine writes into the initialisation log."""
+        return f"{type(self).__name__}: load from {self.checkpoint}"
+
+
+def _part(state: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The entries below ``name.``, without it."""
+    return {key[len(name) + 1 :]: value for key, value in state.items() if key.startswith(f"{name}.")}
