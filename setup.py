@@ -99,9 +99,9 @@ setup(
             "onedl-mmsegmentation>=1.4.2,<2",
         ],
         # OpenMMLab's last releases and what they need without saying so: pkg_resources, numpy 1, a text tokenizer.
+        # mmcv is not listed: mmcv-lite and mmcv both serve, and plain pip cannot build mmcv 2.1.0 (docs/install.md).
         "openmmlab": [
             "mmengine>=0.10.7,<0.11",
-            "mmcv>=2.1.0,<2.2",
             "mmpretrain>=1.2.0,<2",
             "mmdet>=3.3.0,<4",
             "mmsegmentation>=1.2.2,<2",

@@ -222,8 +222,9 @@ def operators_error() -> str | None:
 def install_wheel(wheel: Path) -> None:
     """Put ``wheel`` in the place of the installed mmcv and see that its operators run."""
     pip = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check"]
-    # mmcv-lite installs the same module under another name: both together would be a muddle.
-    subprocess.call([*pip, "uninstall", "--quiet", "--yes", "mmcv-lite"], stdin=subprocess.DEVNULL)
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        metadata.version("mmcv-lite")  # the same module under another name: both together would be a muddle
+        subprocess.call([*pip, "uninstall", "--yes", "mmcv-lite"], stdin=subprocess.DEVNULL)
     if subprocess.call([*pip, "install", "--force-reinstall", "--no-deps", str(wheel)], stdin=subprocess.DEVNULL):
         raise BuildError(f"pip could not install {wheel}; its messages are above.")
     error = operators_error()
