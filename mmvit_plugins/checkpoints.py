@@ -165,7 +165,7 @@ class LoadReport:
 
 
 def load_report(model: nn.Module, state: Mapping[str, Tensor]) -> LoadReport:
-    """Compare the keys and shapes of a state dict with a model's. Counters of batch norms are not counted as missing."""
+    """Compare keys and shapes of a state dict with a model's. Counters of batch norms never count as missing."""
     own = {k: v for k, v in model.state_dict().items() if not k.endswith("num_batches_tracked")}
     report = LoadReport(total=len(own))
     for key, value in own.items():

@@ -42,4 +42,4 @@ model = dict(
     train_cfg=dict(),
     test_cfg=dict(mode="whole"),
 )
-default_hooks = dict(checkpoint=dict(interval=400))
+default_hooks = dict(checkpoint=dict(interval=300))

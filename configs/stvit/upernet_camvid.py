@@ -16,7 +16,7 @@ _base_ = [
 model = dict(
     data_preprocessor=dict(size=(256, 256)),
     backbone=dict(type="mmvit_plugins.STViT", arch="tiny", out_indices=(0, 1, 2, 3), drop_path_rate=0.1),
-    decode_head=dict(in_channels=[32, 64, 160, 256], channels=128, num_classes=11, norm_cfg=dict(type="BN")),
+    decode_head=dict(in_channels=[32, 64, 160, 256], channels=64, num_classes=11, norm_cfg=dict(type="BN")),
     auxiliary_head=dict(in_channels=160, channels=64, num_classes=11, norm_cfg=dict(type="BN")),
 )
-default_hooks = dict(checkpoint=dict(interval=400))
+default_hooks = dict(checkpoint=dict(interval=300))

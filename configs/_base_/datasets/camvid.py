@@ -71,7 +71,7 @@ tta_pipeline = [
     ),
 ]
 train_dataloader = dict(
-    batch_size=8,
+    batch_size=4,
     num_workers=2,
     persistent_workers=True,
     sampler=dict(type="InfiniteSampler", shuffle=True),

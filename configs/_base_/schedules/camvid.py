@@ -1,8 +1,8 @@
 # One schedule for every CamVid config, so that models can be compared: from scratch, no pretrained weights. Ours.
 # AdamW and the polynomial fall to zero follow the Swin recipe (papers.md 0); lr and weight decay are higher than its 6e-5
 # and 0.01, which fine-tune pretrained weights.
-max_iters = 4000
-train_cfg = dict(type="IterBasedTrainLoop", max_iters=max_iters, val_interval=200)
+max_iters = 3000
+train_cfg = dict(type="IterBasedTrainLoop", max_iters=max_iters, val_interval=300)
 val_cfg = dict(type="ValLoop")
 test_cfg = dict(type="TestLoop")
 optim_wrapper = dict(
@@ -15,5 +15,5 @@ param_scheduler = [
     dict(type="LinearLR", start_factor=1e-3, by_epoch=False, begin=0, end=200),
     dict(type="PolyLR", eta_min=0.0, power=0.9, begin=200, end=max_iters, by_epoch=False),
 ]
-auto_scale_lr = dict(enable=False, base_batch_size=8)
+auto_scale_lr = dict(enable=False, base_batch_size=4)
 randomness = dict(seed=0)
