@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from mmcv.transforms import BaseTransform
 
+from ..environment import require
 from ..registry import TRANSFORMS
 from .scenes import Scene
 
@@ -84,11 +85,9 @@ class LoadScene(BaseTransform):
         try:
             from mmdet.structures.bbox import HorizontalBoxes
             from mmdet.structures.mask import BitmapMasks
-        except ImportError as error:
-            raise ImportError(
-                "Loading instances needs mmdet, which cannot be imported here: "
-                f"{error}. Install the package onedl-mmdetection (or mmdet) with an mmcv that has its operators."
-            ) from error
+        except (ImportError, AssertionError):  # mmdet asserts the versions of mmcv that it accepts
+            require("mmdet")  # says what is missing or unfit, and the fix
+            raise
         labels = scene.box_labels
         label_map = results.get("box_label_map")
         keep = np.array([label_map is None or label in label_map for label in labels.tolist()], dtype=bool)

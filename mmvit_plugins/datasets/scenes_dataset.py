@@ -119,6 +119,23 @@ class ScenesDataset(BaseDataset):
             for index in range(self.num_scenes)
         ]
 
+    def filter_data(self) -> list[dict]:
+        """The samples that the classes and ``filter_cfg`` leave.
+
+        Raises:
+            ValueError: when there are none, on which mmengine would fail with a message about concatenation.
+        """
+        kept = self._select(self.data_list)
+        if not kept:
+            raise ValueError(
+                f"None of the {self.num_scenes} scenes of size {self.size} is left for the classes "
+                f"{', '.join(self._metainfo['classes'])} and filter_cfg={self.filter_cfg}: use more, or filter less."
+            )
+        return kept
+
+    def _select(self, data_list: list[dict]) -> list[dict]:
+        return data_list
+
     def scene(self, idx: int) -> Scene:
         """The rendered scene of a sample."""
         return self._render(self.get_data_info(idx)["img_id"])
@@ -184,11 +201,10 @@ class ScenesDetDataset(ScenesDataset):
     LAYERS = ("instances",)
     FILTERS = ("filter_empty_gt", "min_size")
 
-    def filter_data(self) -> list[dict]:
-        """The samples that ``filter_cfg`` leaves."""
+    def _select(self, data_list: list[dict]) -> list[dict]:
         if self.test_mode or not self.filter_cfg:
-            return self.data_list
-        kept = self.data_list if min(self.size) >= self.filter_cfg.get("min_size", 0) else []
+            return data_list
+        kept = data_list if min(self.size) >= self.filter_cfg.get("min_size", 0) else []
         if self.filter_cfg.get("filter_empty_gt", False):
             kept = [info for info in kept if self._labels(self._render(info["img_id"]))]
         return kept

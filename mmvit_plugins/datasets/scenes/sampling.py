@@ -21,11 +21,11 @@ __all__ = ["SPLITS", "Camera", "SceneObject", "SceneSpec", "random_stream", "sam
 
 SPLITS = ("train", "val", "test")
 
-# Each shape has a pattern and a hue that it wears more often than the others do. The shares are below one half, so
+# Each shape has a pattern and a hue that it wears more often than the others do. The shares are such
 # that neither a colour nor a texture gives the shape away.
 _OWN_PATTERN = {"sphere": "dots", "box": "checker", "cylinder": "stripes", "cone": "rings"}
 _OWN_HUE = {"sphere": 0.02, "box": 0.58, "cylinder": 0.13, "cone": 0.36}
-_OWN_PATTERN_SHARE, _OWN_HUE_SHARE = 0.45, 0.2
+_OWN_PATTERN_SHARE, _OWN_HUE_SHARE = 0.5, 0.2
 _PATTERNS = ("plain", "noise", "dots", "checker", "stripes", "rings")
 _GROUND_PATTERNS = ("noise", "checker", "stripes", "tiles", "plain", "dots")
 
@@ -247,7 +247,7 @@ def _sample_pose(
         half = 0.45 * size
         return (half, half, half), upright
     if shape == "box":
-        return tuple(size * rng.uniform(0.28, 0.5) for _ in range(3)), upright
+        return tuple(size * rng.uniform(0.25, 0.42) for _ in range(3)), upright
     radius, height = size * rng.uniform(0.26, 0.4), size * rng.uniform(0.42, 0.6)
     if shape == "cylinder" and rng.uniform() < 0.25:
         # own z axis along a horizontal direction, own x axis up

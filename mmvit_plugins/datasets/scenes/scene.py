@@ -186,7 +186,8 @@ def check_request(
     return int(seed), split, int(index), (int(height), int(width)), (int(objects[0]), int(objects[1]))
 
 
-@lru_cache(maxsize=16)
+# Two are enough for a reader that asks for the image and then for its label map; large scenes are heavy.
+@lru_cache(maxsize=2)
 def _render(seed: int, split: str, index: int, size: tuple[int, int], objects: tuple[int, int]) -> Scene:
     return Scene(sample_scene(seed, split, index, objects), size)
 
