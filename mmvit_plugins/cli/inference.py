@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from mmvit_plugins.environment import HOSTS
 
 from .config_loading import replace_sync_batch_norm, walk_datasets
 from .errors import UserError
@@ -21,11 +25,18 @@ __all__ = ["Predictor", "choose_device", "collect_images", "output_stems", "quie
 
 
 @contextmanager
-def quiet_hosts() -> Iterator[None]:
-    """Keep back what the hosts report about every parameter and every optional part, which hides the tool's own
-    lines."""
+def quiet_hosts(scope: str | None = None) -> Iterator[None]:
+    """Keep back what hosts say about every parameter and every optional part, which hides the tool's own lines.
+
+    Args:
+        scope: the host that is about to be imported.
+    """
     from mmengine.logging import MMLogger
 
+    if scope in HOSTS:
+        with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            importlib.import_module(f"{scope}.datasets")
     logger = MMLogger.get_current_instance()
     level = logger.level
     logger.setLevel("ERROR")

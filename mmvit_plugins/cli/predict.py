@@ -99,7 +99,7 @@ def predict(args: argparse.Namespace) -> int:
     images = collect_images(args.images)
     check_checkpoint(args.checkpoint)
     cfg = load_config(args)
-    with quiet_hosts():
+    with quiet_hosts(cfg.get("default_scope")):
         predictor = Predictor(cfg, args.checkpoint, choose_device(args.device))
     print(predictor.report)
     from mmvit_plugins.engine import DamagedFileError

@@ -119,9 +119,10 @@ def train(args: argparse.Namespace) -> int:
     try:
         runner = build_runner(cfg)
         runner.train()
+        if runner.rank == 0:
+            print(f"Trained. Checkpoints and logs: {os.path.abspath(cfg.work_dir)}", flush=True)
     finally:
         end_processes()
-    print(f"Trained. Checkpoints and logs: {os.path.abspath(cfg.work_dir)}", flush=True)
     return 0
 
 

@@ -1,6 +1,7 @@
 """Hooks, the optimiser wrapper and the runner that the tools use on top of mmengine's."""
 
 from .checkpoint_report import report_match
+from .console_progress_hook import ConsoleProgressHook
 from .cpu_amp import CPUAmpOptimWrapper
 from .damaged_files import DamagedFileError, check_whole_image, name_damaged_samples, reading_checkpoint
 from .label_check_hook import LabelCheckHook
@@ -9,6 +10,7 @@ from .runner import ReportingRunner
 
 __all__ = [
     "CPUAmpOptimWrapper",
+    "ConsoleProgressHook",
     "DamagedFileError",
     "LabelCheckHook",
     "PredictionPicturesHook",

@@ -41,5 +41,5 @@ def draw_panel(pictures: Sequence[tuple[str, np.ndarray]], out_file: str | Path,
         axis.set_title(title, fontsize=10)
     out_file = Path(out_file)
     out_file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out_file, dpi=110)
+    figure.savefig(out_file, dpi=110, bbox_inches="tight", pad_inches=0.06)
     return out_file

@@ -24,11 +24,20 @@ def find_scalars(work_dir: str | Path) -> Path:
 
 
 def read_scalars(file: str | Path) -> dict[str, list[tuple[int, float]]]:
-    """{name: [(step, value), ...]} of a ``scalars.json``, one JSON object a line."""
+    """{name: [(iteration, value), ...]} of a ``scalars.json``, one JSON object a line.
+
+    mmengine counts training lines in iterations and, by default, validation lines in epochs; here a validation line
+    counts as the iteration of the training line before it.
+    """
     curves: dict[str, list[tuple[int, float]]] = {}
+    iteration = 0
     for line in Path(file).read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         step = record.pop("step", None)
+        if "loss" in record and step is not None:
+            iteration = step
+        elif step is not None:
+            step = max(step, iteration)
         for name, value in record.items():
             if step is not None and isinstance(value, (int, float)):
                 curves.setdefault(name, []).append((int(step), float(value)))
