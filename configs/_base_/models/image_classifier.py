@@ -1,14 +1,14 @@
 # An image classifier trained with label smoothing 0.1 and, chosen with equal chance for each batch, mixup 0.8 or cutmix
 # 1.0 (papers.md 1). The family's config adds backbone, neck and the head's in_channels.
-data_preprocessor = dict(
-    num_classes=1000,
-    mean=[123.675, 116.28, 103.53],
-    std=[58.395, 57.12, 57.375],
-    to_rgb=True,
-)
 model = dict(
     type="ImageClassifier",
-    data_preprocessor=dict(type="ClsDataPreprocessor", **data_preprocessor),
+    data_preprocessor=dict(
+        type="ClsDataPreprocessor",
+        num_classes=1000,
+        mean=[123.675, 116.28, 103.53],
+        std=[58.395, 57.12, 57.375],
+        to_rgb=True,
+    ),
     head=dict(
         type="LinearClsHead",
         num_classes=1000,

@@ -15,12 +15,8 @@ model = dict(
         type="RPNHead",
         in_channels=256,
         feat_channels=256,
-        anchor_generator=dict(
-            type="AnchorGenerator", scales=[8], ratios=[0.5, 1.0, 2.0], strides=[4, 8, 16, 32, 64]
-        ),
-        bbox_coder=dict(
-            type="DeltaXYWHBBoxCoder", target_means=[0.0, 0.0, 0.0, 0.0], target_stds=[1.0, 1.0, 1.0, 1.0]
-        ),
+        anchor_generator=dict(type="AnchorGenerator", scales=[8], ratios=[0.5, 1.0, 2.0], strides=[4, 8, 16, 32, 64]),
+        bbox_coder=dict(type="DeltaXYWHBBoxCoder", target_means=[0.0, 0.0, 0.0, 0.0], target_stds=[1.0, 1.0, 1.0, 1.0]),
         loss_cls=dict(type="CrossEntropyLoss", use_sigmoid=True, loss_weight=1.0),
         loss_bbox=dict(type="L1Loss", loss_weight=1.0),
     ),
@@ -70,9 +66,7 @@ model = dict(
                 match_low_quality=True,
                 ignore_iof_thr=-1,
             ),
-            sampler=dict(
-                type="RandomSampler", num=256, pos_fraction=0.5, neg_pos_ub=-1, add_gt_as_proposals=False
-            ),
+            sampler=dict(type="RandomSampler", num=256, pos_fraction=0.5, neg_pos_ub=-1, add_gt_as_proposals=False),
             allowed_border=-1,
             pos_weight=-1,
             debug=False,
@@ -95,8 +89,6 @@ model = dict(
     ),
     test_cfg=dict(
         rpn=dict(nms_pre=1000, max_per_img=1000, nms=dict(type="nms", iou_threshold=0.7), min_bbox_size=0),
-        rcnn=dict(
-            score_thr=0.05, nms=dict(type="nms", iou_threshold=0.5), max_per_img=100, mask_thr_binary=0.5
-        ),
+        rcnn=dict(score_thr=0.05, nms=dict(type="nms", iou_threshold=0.5), max_per_img=100, mask_thr_binary=0.5),
     ),
 )

@@ -1,5 +1,5 @@
-# RetinaNet with FPN from stage 2 and extra convolutions on the input (papers.md 0); the other numbers are those of
-# MMDetection's base. The family's config adds the backbone and the neck's in_channels.
+# RetinaNet with extra convolutions of FPN on the input (papers.md 0); the other numbers are those of
+# MMDetection's base. The family's config adds the backbone, which starts at stage 2, and the neck's in_channels.
 model = dict(
     type="RetinaNet",
     data_preprocessor=dict(
@@ -9,7 +9,7 @@ model = dict(
         bgr_to_rgb=True,
         pad_size_divisor=32,
     ),
-    neck=dict(type="FPN", out_channels=256, start_level=1, add_extra_convs="on_input", num_outs=5),
+    neck=dict(type="FPN", out_channels=256, add_extra_convs="on_input", num_outs=5),
     bbox_head=dict(
         type="RetinaHead",
         num_classes=80,
@@ -23,9 +23,7 @@ model = dict(
             ratios=[0.5, 1.0, 2.0],
             strides=[8, 16, 32, 64, 128],
         ),
-        bbox_coder=dict(
-            type="DeltaXYWHBBoxCoder", target_means=[0.0, 0.0, 0.0, 0.0], target_stds=[1.0, 1.0, 1.0, 1.0]
-        ),
+        bbox_coder=dict(type="DeltaXYWHBBoxCoder", target_means=[0.0, 0.0, 0.0, 0.0], target_stds=[1.0, 1.0, 1.0, 1.0]),
         loss_cls=dict(type="FocalLoss", use_sigmoid=True, gamma=2.0, alpha=0.25, loss_weight=1.0),
         loss_bbox=dict(type="L1Loss", loss_weight=1.0),
     ),

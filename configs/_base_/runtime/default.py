@@ -1,7 +1,7 @@
 # What every task shares. `seg.py`, `det.py` and `cls.py` beside this file add the host library's scope and its visualiser.
 #
-# Distributed training uses NCCL. On machines without a GPU set MMVIT_DIST_BACKEND=gloo (or pass
-# `--cfg-options env_cfg.dist_cfg.backend=gloo`, or put `./gloo.py` into `_base_` in place of a runtime's own choice).
+# Distributed training uses NCCL. On a machine without a GPU tools/train.py switches to gloo by itself; for other runners set
+# MMVIT_DIST_BACKEND=gloo in the environment, or pass --cfg-options env_cfg.dist_cfg.backend=gloo.
 default_hooks = dict(
     timer=dict(type="IterTimerHook"),
     logger=dict(type="LoggerHook", interval=50),
