@@ -225,7 +225,7 @@ def test_setup_installs_in_order_once_and_keeps_torch(setup, tmp_path):
     assert result.returncode == 0, result.stderr
     torch, mmcv, project, *_ = setup.calls()
     assert "--index-url somewhere torch==2.10.0 torchvision==0.25.0" in torch
-    assert "--no-cache-dir" in mmcv and mmcv.endswith("onedl-mmcv")
+    assert "--no-cache-dir --no-deps" in mmcv and mmcv.endswith("onedl-mmcv")
     assert project.endswith("--editable .[onedl]") and "--constraint" in project
     pins = (venv / ".mmvit" / "constraints.txt").read_text()
     assert "torch==2.10.0+cu128\n" in pins and "onedl-mmcv==2.3.6\n" in pins
@@ -270,6 +270,9 @@ def test_setup_says_what_is_wrong(setup, tmp_path):
     assert "is too old: 3.10 or newer is needed" in old.stderr and not (tmp_path / "other").exists()
     none = setup(tmp_path / "other", "demo", PYTHON="python3.99")
     assert "no python3.99 on PATH" in none.stderr and none.returncode == 1
+    (setup.state / "mmengine").touch()
+    line = setup(tmp_path / "venv", "demo")
+    assert "has mmengine of OpenMMLab's line" in line.stderr and not setup.calls()
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "thesis.tex").touch()
     folder = setup(tmp_path / "papers", "demo")
