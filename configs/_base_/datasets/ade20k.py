@@ -19,8 +19,9 @@ test_pipeline = [
     dict(type="PackSegInputs"),
 ]
 tta_pipeline = [
-    dict(type="LoadImageFromFile"),
+    dict(_scope_="mmseg", type="LoadImageFromFile"),
     dict(
+        _scope_="mmseg",
         type="TestTimeAug",
         transforms=[
             [
@@ -42,6 +43,7 @@ train_dataloader = dict(
     persistent_workers=True,
     sampler=dict(type="InfiniteSampler", shuffle=True),
     dataset=dict(
+        _scope_="mmseg",
         type=dataset_type,
         data_root=data_root,
         data_prefix=dict(img_path="images/training", seg_map_path="annotations/training"),
@@ -55,6 +57,7 @@ val_dataloader = dict(
     persistent_workers=True,
     sampler=dict(type="DefaultSampler", shuffle=False),
     dataset=dict(
+        _scope_="mmseg",
         type=dataset_type,
         data_root=data_root,
         data_prefix=dict(img_path="images/validation", seg_map_path="annotations/validation"),
@@ -62,5 +65,5 @@ val_dataloader = dict(
     ),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type="IoUMetric", iou_metrics=["mIoU"])
+val_evaluator = dict(_scope_="mmseg", type="IoUMetric", iou_metrics=["mIoU"])
 test_evaluator = val_evaluator

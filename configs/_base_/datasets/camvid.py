@@ -56,8 +56,9 @@ test_pipeline = [
     dict(type="PackSegInputs"),
 ]
 tta_pipeline = [
-    dict(type="LoadImageFromFile"),
+    dict(_scope_="mmseg", type="LoadImageFromFile"),
     dict(
+        _scope_="mmseg",
         type="TestTimeAug",
         transforms=[
             [dict(type="Resize", scale_factor=ratio, keep_ratio=True) for ratio in (0.75, 1.0, 1.25, 1.5)],
@@ -76,6 +77,7 @@ train_dataloader = dict(
     persistent_workers=True,
     sampler=dict(type="InfiniteSampler", shuffle=True),
     dataset=dict(
+        _scope_="mmseg",
         type=dataset_type,
         data_root=data_root,
         data_prefix=dict(img_path="images/train", seg_map_path="annotations/train"),
@@ -92,6 +94,7 @@ val_dataloader = dict(
     persistent_workers=True,
     sampler=dict(type="DefaultSampler", shuffle=False),
     dataset=dict(
+        _scope_="mmseg",
         type=dataset_type,
         data_root=data_root,
         data_prefix=dict(img_path="images/val", seg_map_path="annotations/val"),
@@ -109,6 +112,7 @@ test_dataloader = dict(
     persistent_workers=True,
     sampler=dict(type="DefaultSampler", shuffle=False),
     dataset=dict(
+        _scope_="mmseg",
         type=dataset_type,
         data_root=data_root,
         data_prefix=dict(img_path="images/test", seg_map_path="annotations/test"),
@@ -120,5 +124,5 @@ test_dataloader = dict(
         pipeline=test_pipeline,
     ),
 )
-val_evaluator = dict(type="IoUMetric", iou_metrics=["mIoU"])
-test_evaluator = dict(type="IoUMetric", iou_metrics=["mIoU"])
+val_evaluator = dict(_scope_="mmseg", type="IoUMetric", iou_metrics=["mIoU"])
+test_evaluator = dict(_scope_="mmseg", type="IoUMetric", iou_metrics=["mIoU"])

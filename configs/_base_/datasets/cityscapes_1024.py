@@ -18,8 +18,9 @@ test_pipeline = [
     dict(type="PackSegInputs"),
 ]
 tta_pipeline = [
-    dict(type="LoadImageFromFile"),
+    dict(_scope_="mmseg", type="LoadImageFromFile"),
     dict(
+        _scope_="mmseg",
         type="TestTimeAug",
         transforms=[
             [
@@ -41,6 +42,7 @@ train_dataloader = dict(
     persistent_workers=True,
     sampler=dict(type="InfiniteSampler", shuffle=True),
     dataset=dict(
+        _scope_="mmseg",
         type=dataset_type,
         data_root=data_root,
         data_prefix=dict(img_path="leftImg8bit/train", seg_map_path="gtFine/train"),
@@ -53,6 +55,7 @@ val_dataloader = dict(
     persistent_workers=True,
     sampler=dict(type="DefaultSampler", shuffle=False),
     dataset=dict(
+        _scope_="mmseg",
         type=dataset_type,
         data_root=data_root,
         data_prefix=dict(img_path="leftImg8bit/val", seg_map_path="gtFine/val"),
@@ -60,5 +63,5 @@ val_dataloader = dict(
     ),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type="IoUMetric", iou_metrics=["mIoU"])
+val_evaluator = dict(_scope_="mmseg", type="IoUMetric", iou_metrics=["mIoU"])
 test_evaluator = val_evaluator

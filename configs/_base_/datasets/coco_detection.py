@@ -20,8 +20,9 @@ train_dataloader = dict(
     num_workers=4,
     persistent_workers=True,
     sampler=dict(type="DefaultSampler", shuffle=True),
-    batch_sampler=dict(type="AspectRatioBatchSampler"),
+    batch_sampler=dict(_scope_="mmdet", type="AspectRatioBatchSampler"),
     dataset=dict(
+        _scope_="mmdet",
         type=dataset_type,
         data_root=data_root,
         ann_file="annotations/instances_train2017.json",
@@ -37,6 +38,7 @@ val_dataloader = dict(
     drop_last=False,
     sampler=dict(type="DefaultSampler", shuffle=False),
     dataset=dict(
+        _scope_="mmdet",
         type=dataset_type,
         data_root=data_root,
         ann_file="annotations/instances_val2017.json",
@@ -47,6 +49,7 @@ val_dataloader = dict(
 )
 test_dataloader = val_dataloader
 val_evaluator = dict(
+    _scope_="mmdet",
     type="CocoMetric",
     ann_file=data_root + "annotations/instances_val2017.json",
     metric="bbox",

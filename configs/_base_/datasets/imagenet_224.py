@@ -40,16 +40,18 @@ train_dataloader = dict(
     batch_size=128,
     num_workers=8,
     persistent_workers=True,
-    sampler=dict(type="RepeatAugSampler", shuffle=True),
-    dataset=dict(type=dataset_type, data_root=data_root, split="train", pipeline=train_pipeline),
+    collate_fn=dict(type="default_collate"),
+    sampler=dict(_scope_="mmpretrain", type="RepeatAugSampler", shuffle=True),
+    dataset=dict(_scope_="mmpretrain", type=dataset_type, data_root=data_root, split="train", pipeline=train_pipeline),
 )
 val_dataloader = dict(
     batch_size=128,
     num_workers=8,
     persistent_workers=True,
+    collate_fn=dict(type="default_collate"),
     sampler=dict(type="DefaultSampler", shuffle=False),
-    dataset=dict(type=dataset_type, data_root=data_root, split="val", pipeline=test_pipeline),
+    dataset=dict(_scope_="mmpretrain", type=dataset_type, data_root=data_root, split="val", pipeline=test_pipeline),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type="Accuracy", topk=(1, 5))
+val_evaluator = dict(_scope_="mmpretrain", type="Accuracy", topk=(1, 5))
 test_evaluator = val_evaluator

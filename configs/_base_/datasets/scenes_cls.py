@@ -11,8 +11,10 @@ train_dataloader = dict(
     batch_size=32,
     num_workers=0,
     persistent_workers=False,
+    collate_fn=dict(type="default_collate"),
     sampler=dict(type="DefaultSampler", shuffle=True),
     dataset=dict(
+        _scope_="mmpretrain",
         type="mmvit_plugins.ScenesClsDataset",
         split="train",
         num_scenes=1600,
@@ -25,8 +27,10 @@ val_dataloader = dict(
     batch_size=50,
     num_workers=0,
     persistent_workers=False,
+    collate_fn=dict(type="default_collate"),
     sampler=dict(type="DefaultSampler", shuffle=False),
     dataset=dict(
+        _scope_="mmpretrain",
         type="mmvit_plugins.ScenesClsDataset",
         split="val",
         num_scenes=200,
@@ -37,5 +41,5 @@ val_dataloader = dict(
     ),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type="Accuracy", topk=(1,))
+val_evaluator = dict(_scope_="mmpretrain", type="Accuracy", topk=(1,))
 test_evaluator = val_evaluator

@@ -20,6 +20,7 @@ train_dataloader = dict(
     persistent_workers=False,
     sampler=dict(type="DefaultSampler", shuffle=True),
     dataset=dict(
+        _scope_="mmdet",
         type="mmvit_plugins.ScenesDetDataset",
         split="train",
         num_scenes=800,
@@ -36,6 +37,7 @@ val_dataloader = dict(
     drop_last=False,
     sampler=dict(type="DefaultSampler", shuffle=False),
     dataset=dict(
+        _scope_="mmdet",
         type="mmvit_plugins.ScenesDetDataset",
         split="val",
         num_scenes=100,
@@ -46,5 +48,5 @@ val_dataloader = dict(
     ),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type="CocoMetric", metric=["bbox", "segm"], format_only=False)
+val_evaluator = dict(_scope_="mmdet", type="CocoMetric", metric=["bbox", "segm"], format_only=False)
 test_evaluator = val_evaluator

@@ -12,6 +12,7 @@ test_pipeline = [dict(type="mmvit_plugins.LoadScene"), dict(type="PackSegInputs"
 tta_pipeline = [
     dict(type="mmvit_plugins.LoadScene"),
     dict(
+        _scope_="mmseg",
         type="TestTimeAug",
         transforms=[
             [
@@ -28,6 +29,7 @@ train_dataloader = dict(
     persistent_workers=False,
     sampler=dict(type="InfiniteSampler", shuffle=True),
     dataset=dict(
+        _scope_="mmseg",
         type="mmvit_plugins.ScenesSegDataset",
         split="train",
         num_scenes=800,
@@ -43,6 +45,7 @@ val_dataloader = dict(
     persistent_workers=False,
     sampler=dict(type="DefaultSampler", shuffle=False),
     dataset=dict(
+        _scope_="mmseg",
         type="mmvit_plugins.ScenesSegDataset",
         split="val",
         num_scenes=100,
@@ -53,5 +56,5 @@ val_dataloader = dict(
     ),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type="IoUMetric", iou_metrics=["mIoU"])
+val_evaluator = dict(_scope_="mmseg", type="IoUMetric", iou_metrics=["mIoU"])
 test_evaluator = val_evaluator

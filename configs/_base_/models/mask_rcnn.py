@@ -1,6 +1,7 @@
 # Mask R-CNN with FPN, the numbers of MMDetection's base. The family's config adds the backbone and the neck's
 # in_channels.
 model = dict(
+    _scope_="mmdet",
     type="MaskRCNN",
     data_preprocessor=dict(
         type="DetDataPreprocessor",

@@ -1,17 +1,17 @@
 # Semantic FPN: FPN with 256 channels, FPN head with 128 channels, dropout 0.1 (PVT and Context Cluster, papers.md 0).
 # The family's config adds the backbone and the neck's in_channels.
-data_preprocessor = dict(
-    type="SegDataPreProcessor",
-    mean=[123.675, 116.28, 103.53],
-    std=[58.395, 57.12, 57.375],
-    bgr_to_rgb=True,
-    pad_val=0,
-    seg_pad_val=255,
-    size=(512, 512),
-)
 model = dict(
+    _scope_="mmseg",
     type="EncoderDecoder",
-    data_preprocessor=data_preprocessor,
+    data_preprocessor=dict(
+        type="SegDataPreProcessor",
+        mean=[123.675, 116.28, 103.53],
+        std=[58.395, 57.12, 57.375],
+        bgr_to_rgb=True,
+        pad_val=0,
+        seg_pad_val=255,
+        size=(512, 512),
+    ),
     neck=dict(type="FPN", out_channels=256, num_outs=4),
     decode_head=dict(
         type="FPNHead",

@@ -3,18 +3,18 @@
 # backbone and the heads' in_channels; the data's config adds num_classes.
 #
 # SyncBN runs as plain BN in one process on a CPU; with several CPU processes tools/train.py converts it.
-data_preprocessor = dict(
-    type="SegDataPreProcessor",
-    mean=[123.675, 116.28, 103.53],
-    std=[58.395, 57.12, 57.375],
-    bgr_to_rgb=True,
-    pad_val=0,
-    seg_pad_val=255,
-    size=(512, 512),
-)
 model = dict(
+    _scope_="mmseg",
     type="EncoderDecoder",
-    data_preprocessor=data_preprocessor,
+    data_preprocessor=dict(
+        type="SegDataPreProcessor",
+        mean=[123.675, 116.28, 103.53],
+        std=[58.395, 57.12, 57.375],
+        bgr_to_rgb=True,
+        pad_val=0,
+        seg_pad_val=255,
+        size=(512, 512),
+    ),
     decode_head=dict(
         type="UPerHead",
         in_index=[0, 1, 2, 3],

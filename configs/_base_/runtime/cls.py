@@ -6,6 +6,6 @@ default_hooks = dict(
     checkpoint=dict(
         type="CheckpointHook", by_epoch=True, interval=1, max_keep_ckpts=3, save_best="accuracy/top1", rule="greater"
     ),
-    visualization=dict(type="VisualizationHook", enable=False),
+    visualization=dict(_scope_="mmpretrain", type="VisualizationHook", enable=False),
 )
-visualizer = dict(type="UniversalVisualizer", vis_backends=[dict(type="LocalVisBackend")])
+visualizer = dict(_scope_="mmpretrain", type="UniversalVisualizer", vis_backends=[dict(type="LocalVisBackend")])

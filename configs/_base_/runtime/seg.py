@@ -5,8 +5,10 @@ default_hooks = dict(
     checkpoint=dict(
         type="CheckpointHook", by_epoch=False, interval=16000, max_keep_ckpts=3, save_best="mIoU", rule="greater"
     ),
-    visualization=dict(type="SegVisualizationHook"),
+    visualization=dict(_scope_="mmseg", type="SegVisualizationHook"),
 )
-visualizer = dict(type="SegLocalVisualizer", vis_backends=[dict(type="LocalVisBackend")], name="visualizer")
+visualizer = dict(
+    _scope_="mmseg", type="SegLocalVisualizer", vis_backends=[dict(type="LocalVisBackend")], name="visualizer"
+)
 log_processor = dict(by_epoch=False)
-tta_model = dict(type="SegTTAModel")
+tta_model = dict(_scope_="mmseg", type="SegTTAModel")
