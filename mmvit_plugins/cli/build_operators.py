@@ -199,6 +199,7 @@ def build_wheel(requirement: str, folder: Path) -> Path:
     for stale in folder.glob(".build-*"):  # left by a killed build; the lock says that none is running
         shutil.rmtree(stale, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:
+        env["TMPDIR"] = scratch  # what pip leaves there when it is interrupted goes as well
         log = folder / "build.log"
         print(f"Building {requirement} with operators, {env['MAX_JOBS']} at a time; full output in {log}", flush=True)
         options = ["--no-deps", "--no-build-isolation", "--no-cache-dir", "--no-binary", name, "--verbose"]
