@@ -22,7 +22,7 @@ _OBJECT_PALETTE = PALETTE[len(CLASSES) - len(SHAPES) :]
 
 
 class ScenesDataset(BaseDataset):
-    """What the datasets of scenes share: which scenes there are and how one is rendered.
+    """What the datasets of scenes share: which scenes there are and how one is rendered. Use one of the subclasses.
 
     Args:
         split: 'train', 'val' or 'test'. Splits share no scene, whatever the seed.

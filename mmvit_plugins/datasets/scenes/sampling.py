@@ -153,7 +153,7 @@ def _sample_camera(rng: np.random.RandomState) -> Camera:
 
 
 def _color(rng: np.random.RandomState, hue: float | None = None, muted: bool = False) -> Vector3:
-    """A linear RGB colour (the render squares no values: display values are square roots of linear ones)."""
+    """A linear RGB colour: the square of a display value, because the display curve is a square root."""
     hue = rng.uniform() if hue is None else (hue + rng.uniform(-0.06, 0.06)) % 1.0
     saturation = rng.uniform(0.05, 0.4) if muted else rng.uniform(0.35, 0.95)
     red, green, blue = colorsys.hsv_to_rgb(hue, saturation, rng.uniform(0.45, 0.95))

@@ -39,14 +39,12 @@ class ObjectFrame:
         to_unit: matrix (3, 3) that takes camera vectors into the unit frame of the primitive.
         origin: the camera centre in the unit frame, (3,).
         corners: the eight corners of the bounding box in the camera frame, (8, 3) metres.
-        half_size: half sizes in metres.
     """
 
     shape: str
     to_unit: np.ndarray
     origin: Vector
     corners: np.ndarray
-    half_size: tuple[float, float, float]
 
     @classmethod
     def of(cls, item: SceneObject, spec: SceneSpec) -> ObjectFrame:
@@ -57,7 +55,7 @@ class ObjectFrame:
         half = np.array(item.half_size)
         to_unit = to_camera.T / half[:, None]
         corners = product(_CUBE * half, to_camera.T) + center[:, 0]
-        return cls(item.shape, to_unit, tuple(-product(to_unit, center)[:, 0]), corners, item.half_size)
+        return cls(item.shape, to_unit, tuple(-product(to_unit, center)[:, 0]), corners)
 
     def directions(self, x: np.ndarray, y: np.ndarray, z: np.ndarray | float) -> Vector:
         """Camera vectors taken into the unit frame, component by component."""
