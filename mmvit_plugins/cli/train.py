@@ -91,6 +91,13 @@ def _apply_arguments(cfg: Config, args: argparse.Namespace) -> None:
         enable_amp(cfg)
 
 
+def _check_labels(cfg: Config) -> None:
+    """Add the hook that warns about label values, unless the config has its own."""
+    hooks, kind = list(cfg.get("custom_hooks") or []), "mmvit_plugins.LabelCheckHook"
+    if not any(hook.get("type") == kind for hook in hooks):
+        cfg.custom_hooks = [*hooks, dict(type=kind)]
+
+
 def build_runner(cfg: Config) -> Runner:
     """The runner for ``cfg``: ours, which names damaged files, or the one that ``runner_type`` asks for."""
     from mmengine.registry import RUNNERS
@@ -114,7 +121,7 @@ def train(args: argparse.Namespace) -> int:
     if cfg.get("load_from"):
         check_checkpoint(cfg.load_from)
     if cfg.get("default_scope") == "mmseg":
-        cfg.custom_hooks = [*(cfg.get("custom_hooks") or []), dict(type="mmvit_plugins.LabelCheckHook")]
+        _check_labels(cfg)
     prepare_processes(cfg, args.launcher, args.local_rank)
     try:
         runner = build_runner(cfg)
