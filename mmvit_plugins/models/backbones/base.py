@@ -49,8 +49,9 @@ def resolve_out_indices(out_indices: int | Sequence[int], num_stages: int, who: 
 class HierarchicalBackbone(BaseModule):
     """Base of backbones with stages: outputs, freezing and train mode.
 
-    A subclass sets ``self.out_channels`` and ``self.out_strides`` (one entry for each of ``out_indices``), builds stages
-    up to ``max(out_indices)`` only, so that no parameter is unused under DDP, and implements :meth:`frozen_parts`.
+    A subclass sets ``self.out_channels`` and ``self.out_strides`` (one entry for each of ``out_indices``), builds
+    stages up to ``max(out_indices)`` only, so that no parameter is unused under DDP, and implements
+    :meth:`frozen_parts`.
 
     Args:
         num_stages: stages of the whole architecture.

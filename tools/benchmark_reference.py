@@ -1,0 +1,162 @@
+"""Speed and memory of STViT beside the plain reference of the tests (the authors' way of computing it).
+
+    python tools/benchmark_reference.py                      # small, inference at 224, 512, 1024
+    python tools/benchmark_reference.py --train --sizes 224  # a training step (forward, backward)
+
+Same weights, same input, same process, batch 1, float32 on the CPU. Each round times a 2048 x 2048 matrix product, the
+reference and ours in turn, so that the ratios hold on a machine whose speed drifts; medians are printed. `share` is a
+model's FLOP/s as a share of the matrix product's. Peak memory comes from one process for each model. Run it on an
+otherwise idle machine: a second busy process makes timings with two threads useless.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)
+sys.path.insert(1, str(ROOT / "tests"))
+
+from reference.stvit import ReferenceSTViT  # noqa: E402
+
+from mmvit_plugins.models import STViT  # noqa: E402
+from mmvit_plugins.models.backbones.stvit import ARCHS  # noqa: E402
+from mmvit_plugins.models.backbones.stvit_weights import convert_stvit  # noqa: E402
+
+MATRIX = 2048
+
+
+def build(arch: str) -> dict[str, tuple[nn.Module, Callable[[Tensor], list[Tensor]]]]:
+    """The two models with the same weights, and how to get their maps."""
+    torch.manual_seed(0)
+    reference, ours = ReferenceSTViT(**ARCHS[arch]), STViT(arch=arch)
+    state = convert_stvit(reference.state_dict())
+    ours.load_state_dict({k[len("backbone.") :]: v for k, v in state.items() if k.startswith("backbone.")})
+    return {"reference": (reference, reference.forward_maps), "ours": (ours, ours)}
+
+
+def step(model: nn.Module, maps: Callable[[Tensor], list[Tensor]], x: Tensor, train: bool) -> None:
+    """One forward pass, and one backward pass in training."""
+    if not train:
+        with torch.inference_mode():
+            maps(x)
+        return
+    model.zero_grad(set_to_none=True)
+    sum(m.square().mean() for m in maps(x)).backward()
+
+
+def seconds(function: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def time_size(arch: str, size: int, rounds: int, train: bool) -> dict[str, float]:
+    """Medians over rounds at one size."""
+    models = build(arch)
+    x = torch.rand(1, 3, size, size)
+    for model, _ in models.values():
+        model.train(train)
+    reference, maps = models["reference"]
+    counter = FlopCounterMode(display=False)
+    with counter:
+        step(reference, maps, x, train)
+    flops = counter.get_total_flops()
+    if not train:
+        with torch.inference_mode():
+            difference = max(
+                ((a - b).abs().max() / b.std()).item() for a, b in zip(models["ours"][1](x), maps(x), strict=True)
+            )
+    a, b = torch.rand(MATRIX, MATRIX), torch.rand(MATRIX, MATRIX)
+    calls = {"matrix": lambda: a @ b}
+    calls.update({n: lambda m=m, f=f: step(m, f, x, train) for n, (m, f) in models.items()})
+    for call in calls.values():
+        call()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            # Short calls: the fastest of three, so that one interruption does not decide.
+            times[name].append(min(seconds(call) for _ in range(3 if size <= 512 or name == "matrix" else 1)))
+    rate = 2 * MATRIX**3 / statistics.median(times["matrix"])
+    median = {name: statistics.median(values) for name, values in times.items()}
+    return {
+        "size": size,
+        "gflop": round(flops / 1e9, 1),
+        "matrix_gflops": round(rate / 1e9, 1),
+        "reference_ms": round(median["reference"] * 1e3, 1),
+        "ours_ms": round(median["ours"] * 1e3, 1),
+        "speedup": round(statistics.median(r / o for r, o in zip(times["reference"], times["ours"], strict=True)), 2),
+        "reference_share": round(flops / median["reference"] / rate, 3),
+        "ours_share": round(flops / median["ours"] / rate, 3),
+        **({} if train else {"largest_difference_in_std": float(f"{difference:.1e}")}),
+    }
+
+
+def peak_memory(arch: str, name: str, size: int, train: bool) -> float:
+    """MiB that one step adds to the process, measured in a process of its own."""
+    command = [sys.executable, __file__, "--arch", arch, "--sizes", str(size), "--memory-of", name]
+    out = subprocess.run(command + ["--train"] * train, capture_output=True, text=True, check=True)
+    return float(out.stdout.strip().splitlines()[-1])
+
+
+def measure_memory(arch: str, name: str, size: int, train: bool) -> None:
+    """Print the growth of the peak resident size by one step, in MiB."""
+    model, maps = build(arch)[name]
+    model.train(train)
+    step(model, maps, torch.rand(1, 3, 64, 64), train)
+    x = torch.rand(1, 3, size, size)
+    # Linux: forget the peak of the imports.
+    Path("/proc/self/clear_refs").write_text("5")
+    before = resident("VmRSS")
+    step(model, maps, x, train)
+    print((resident("VmHWM") - before) / 1024)
+
+
+def resident(field: str) -> int:
+    """A line of /proc/self/status in KiB: VmRSS is the resident size, VmHWM its peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field + ":"))
+
+
+def main() -> None:
+    """Print a table, and JSON with ``--out``."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", default="small", choices=list(ARCHS))
+    parser.add_argument("--sizes", type=int, nargs="+", default=[224, 512, 1024], help="height = width in pixels")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--train", action="store_true", help="time forward and backward instead of inference")
+    parser.add_argument("--out", type=Path, help="write the results as JSON")
+    parser.add_argument("--memory-of", choices=["reference", "ours"], help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.memory_of:
+        measure_memory(args.arch, args.memory_of, args.sizes[0], args.train)
+        return
+    rows = []
+    for size in args.sizes:
+        row = time_size(args.arch, size, args.rounds, args.train)
+        memory = {name: peak_memory(args.arch, name, size, args.train) for name in ("reference", "ours")}
+        row.update({f"{name}_mib": round(value) for name, value in memory.items()})
+        rows.append(row)
+        print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+    if args.out:
+        about = dict(torch=torch.__version__, machine=platform.processor() or platform.machine(), **vars(args))
+        args.out.write_text(json.dumps(dict(settings=about, rows=rows), indent=2, default=str) + "\n")
+
+
+if __name__ == "__main__":
+    main()
