@@ -78,8 +78,8 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, RuntimeError) and "Expected to have finished reduction in the prior iteration" in text:
         return (
             "with several processes every parameter must take part in the loss, and some did not: most often a stage "
-            "of the backbone whose output no head uses. Name the stages that are used in model.backbone.out_indices (and "
-            "set the heads' in_index to match), or set find_unused_parameters=True, which is slower."
+            "of the backbone whose output no head uses. Name the stages that are used in model.backbone.out_indices "
+            "(and set the heads' in_index to match), or set find_unused_parameters=True, which is slower."
         )
     if isinstance(error, ValueError) and _raised_by_us(error):
         return text
