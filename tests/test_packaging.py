@@ -28,7 +28,7 @@ def run(*command: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProc
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
 
