@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,15 +24,16 @@ SCENES_CONFIGS = {
     "mmdet": "configs/stvit/mask_rcnn_scenes.py",
     "mmpretrain": "configs/stvit/cls_scenes.py",
 }
-# A word of the dataset's type or root -> where the data come from.
+# What the dataset's type, its root or the config's name says -> where the data come from.
 SOURCES = {
-    "ade": "download http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip and unpack it there",
+    "ade20k|adechallenge": "download http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip and "
+    "unpack it there",
     "cityscapes": "register at https://www.cityscapes-dataset.com, unpack leftImg8bit and gtFine there, and make the "
     "label maps with MMSegmentation's tools/dataset_converters/cityscapes.py",
     "coco": "download train2017.zip, val2017.zip and annotations_trainval2017.zip from "
     "https://cocodataset.org/#download and unpack them there",
-    "imagenet": "download ILSVRC2012 from https://image-net.org and sort it into one folder per class below train/ "
-    "and val/",
+    "imagenet|in1k": "download ILSVRC2012 from https://image-net.org and sort it into one folder per class below "
+    "train/ and val/",
     "camvid": "download CamVid (http://mi.eng.cam.ac.uk/research/projects/VideoRec/CamVid) and lay it out as "
     "configs/_base_/datasets/camvid.py says",
 }
@@ -56,7 +58,7 @@ def check_datasets(cfg: Config, loaders: Iterable[str]) -> None:
                 reason = _reason(path)
                 if reason:
                     missing[os.path.abspath(path)] = reason
-                    sources.update(_sources(dataset))
+                    sources.update(_sources(dataset, str(cfg.filename)))
     if not missing:
         return
     listed = "\n".join(f"  {path} ({reason})" for path, reason in missing.items())
@@ -104,9 +106,9 @@ def _is_name_prefix(path: str) -> bool:
     return bool(stem) and os.path.isdir(folder) and any(name.startswith(stem) for name in os.listdir(folder))
 
 
-def _sources(dataset: dict) -> list[str]:
-    words = f"{dataset.get('type')} {dataset.get('data_root')}".lower()
-    return [source for word, source in SOURCES.items() if word in words]
+def _sources(dataset: dict, config: str) -> list[str]:
+    names = f"{dataset.get('type')} {dataset.get('data_root')} {Path(config).name}"
+    return [source for pattern, source in SOURCES.items() if re.search(pattern, names, re.IGNORECASE)]
 
 
 def check_checkpoint(path: str) -> None:
