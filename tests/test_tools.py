@@ -23,6 +23,7 @@ from mmengine.visualization import Visualizer
 
 from mmvit_plugins.cli import demo, predict, test, train, visualize_tokens
 from mmvit_plugins.datasets import ScenesSegDataset
+from mmvit_plugins.environment import has_compiled_operators
 
 pytest.importorskip("mmseg")
 
@@ -259,6 +260,48 @@ def test_predict_writes_label_maps_overlays_and_names_the_damaged_image(
     with torch.no_grad():
         wanted = model.encode_decode(x, [dict(img_shape=(64, 80))]).argmax(1)[0].numpy()
     assert (labels == wanted).mean() > 0.999
+
+
+SMALL = [
+    "train_cfg.max_epochs=1",
+    "train_cfg.val_interval=1",
+    "default_hooks.checkpoint.interval=1",
+    *(f"{split}_dataloader.batch_size=2" for split in ("train", "val", "test")),
+    *(f"{split}_dataloader.dataset.num_scenes=3" for split in ("train", "val", "test")),
+]
+
+
+@pytest.mark.parametrize(("name", "metric"), [("cls_scenes", "accuracy/top1"), ("mask_rcnn_scenes", "coco/segm_mAP")])
+def test_the_other_tasks_train_test_and_predict(
+    name: str, metric: str, images: Path, tmp_path: Path, root: Path
+) -> None:
+    if name.startswith("mask_rcnn") and not has_compiled_operators():
+        pytest.skip("mmdet needs mmcv with compiled operators: make build-ops")
+    (images / "broken.jpg").unlink()
+    shipped = f"configs/stvit/{name}.py"
+    assert train.main([shipped, "--work-dir", str(tmp_path / "w"), "--cfg-options", *SMALL]) == 0
+    checkpoint, out = str(tmp_path / "w/epoch_1.pth"), tmp_path / "out"
+    tested = [shipped, checkpoint, "--work-dir", str(tmp_path / "t"), "--cfg-options", *SMALL]
+    assert test.main([*tested, "--out", str(tmp_path / "m.json"), "--show-dir", str(tmp_path / "pictures")]) == 0
+    assert metric in json.loads((tmp_path / "m.json").read_text())["metrics"]
+    assert len(list((tmp_path / "pictures").glob("*.png"))) == 3
+    predicted = [str(images), "--config", shipped, "--checkpoint", checkpoint, "--out-dir", str(out)]
+    assert predict.main([*predicted, "--score-threshold", "0"]) == 0
+    entries = json.loads((out / "predictions.json").read_text())["images"]
+    assert [entry["overlay"] for entry in entries] == ["overlays/a.png", "overlays/b/a.png", "overlays/c.png"]
+    assert all((out / entry["overlay"]).is_file() for entry in entries) and not (out / "labels").exists()
+    if name == "cls_scenes":
+        scores = [one["score"] for one in entries[0]["top"]]
+        assert scores == sorted(scores, reverse=True) and sum(scores) == pytest.approx(1, abs=1e-3)
+        return
+    from pycocotools.mask import decode
+
+    for instance in entries[0]["instances"]:
+        x1, y1, x2, y2 = instance["bbox"]
+        assert 0 <= x1 <= x2 <= 80 and 0 <= y1 <= y2 <= 64
+        assert instance["class"] in ("sphere", "box", "cylinder", "cone")
+        assert decode(instance["mask"]).shape == (64, 80)
+    assert entries[0]["instances"], "a threshold of 0 keeps what an untrained model guesses"
 
 
 @pytest.mark.parametrize("size", [(224, 224), (333, 217), (5, 3)])

@@ -174,7 +174,8 @@ class Predictor:
         from mmengine.dataset import pseudo_collate
 
         self._count += 1
-        data = self.pipeline(dict(img_path=str(path), img_id=self._count))
+        # MMDetection scales masks back by scale_factor, which only a resize in the pipeline would set.
+        data = self.pipeline(dict(img_path=str(path), img_id=self._count, scale_factor=(1.0, 1.0)))
         with torch.no_grad():
             return self.model.test_step(pseudo_collate([data]))[0].cpu()
 

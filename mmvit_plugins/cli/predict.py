@@ -61,17 +61,17 @@ def describe(sample: Any, classes: list[str] | tuple[str, ...] | None, score_thr
     if "pred_instances" in sample:
         found = sample.pred_instances
         found = found[found.scores >= score_threshold]
-        boxes = found.bboxes.tolist()
+        rows = zip(found.labels.tolist(), found.scores.tolist(), found.bboxes.tolist(), strict=True)
         instances = [
-            dict(label=label, **{"class": name(label)}, score=score, bbox=box)
-            for label, score, box in zip(found.labels.tolist(), found.scores.tolist(), boxes, strict=True)
+            dict(label=label, **{"class": name(label)}, score=round(score, 4), bbox=[round(side, 2) for side in box])
+            for label, score, box in rows
         ]
         for instance, mask in zip(instances, found.get("masks", []), strict=False):
             instance["mask"] = _run_length(mask)
         return dict(instances=instances)
     scores, labels = sample.pred_score.topk(min(5, sample.pred_score.numel()))
     pairs = zip(labels.tolist(), scores.tolist(), strict=True)
-    return dict(top=[dict(label=label, **{"class": name(label)}, score=score) for label, score in pairs])
+    return dict(top=[dict(label=label, **{"class": name(label)}, score=round(score, 4)) for label, score in pairs])
 
 
 def _run_length(mask: Any) -> dict[str, Any]:

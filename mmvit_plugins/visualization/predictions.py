@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import colorsys
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -99,9 +100,12 @@ def _draw_instances(
         large.masks = masks.repeat_interleave(scale, dim=-2).repeat_interleave(scale, dim=-1)
     visualizer = DetLocalVisualizer(alpha=alpha, line_width=2)
     visualizer.dataset_meta = dict(classes=meta.get("classes"), palette=meta.get("palette") or "random")
-    visualizer.add_datasample(
-        "prediction", image, DetDataSample(pred_instances=large), draw_gt=False, pred_score_thr=score_threshold
-    )
+    sample = DetDataSample(pred_instances=large)
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message=".* out of bounds", category=UserWarning
+        )  # a box may touch the border
+        visualizer.add_datasample("prediction", image, sample, draw_gt=False, pred_score_thr=score_threshold)
     return visualizer.get_image()
 
 
