@@ -102,9 +102,8 @@ def _draw_instances(
     visualizer.dataset_meta = dict(classes=meta.get("classes"), palette=meta.get("palette") or "random")
     sample = DetDataSample(pred_instances=large)
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message=".* out of bounds", category=UserWarning
-        )  # a box may touch the border
+        # A box may touch the border of the image.
+        warnings.filterwarnings("ignore", message=".* out of bounds", category=UserWarning)
         visualizer.add_datasample("prediction", image, sample, draw_gt=False, pred_score_thr=score_threshold)
     return visualizer.get_image()
 
