@@ -7,21 +7,17 @@ One way in for everybody: ``init_cfg=dict(type='mmvit_plugins.OfficialPretrained
 
 from __future__ import annotations
 
-import argparse
-import os
-import pickle
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-import torch
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from .key_rules import strip_prefixes
 from .models.backbones.stvit_weights import STVIT_SIGNATURE, convert_stvit
 from .registry import WEIGHT_INITIALIZERS
+from .tensor_files import read_state_dict
 
 __all__ = ["FAMILIES", "LAYOUTS", "OfficialPretrained", "convert_official", "load_report", "read_state_dict"]
 
@@ -47,64 +43,6 @@ LAYOUTS: dict[str, tuple[str, ...]] = {
     "mmsegmentation": ("backbone.",),
     "mmdetection": ("backbone.",),
 }
-
-# Where training scripts put the weights inside a file, in the order of preference.
-STATE_KEYS = ("state_dict", "model", "model_state_dict", "module", "net")
-
-
-def _plain_globals() -> list[Any]:
-    """Harmless classes in files of training scripts and of mmengine, none of which runs code when it is read."""
-    import numpy as np
-    from mmengine.logging.history_buffer import HistoryBuffer
-
-    core = getattr(np, "_core", None) or np.core  # numpy 2 renamed it
-    dtypes = [type(np.dtype(kind)) for kind in ("f4", "f8", "i4", "i8", "b1", "u1")]
-    functions = [core.multiarray._reconstruct, core.multiarray.scalar]
-    statistics = [HistoryBuffer.mean, HistoryBuffer.max, HistoryBuffer.min, HistoryBuffer.current]
-    return [argparse.Namespace, HistoryBuffer, np.ndarray, np.dtype, *dtypes, *functions, *statistics]
-
-
-def read_state_dict(path: str) -> dict[str, Tensor]:
-    """The tensors of a checkpoint file or URL, on the CPU, read with ``weights_only=True``.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: the file is damaged, holds objects that could run code, or holds no state dict; names the file.
-    """
-    try:
-        if re.match(r"https?://", path):
-            content = torch.hub.load_state_dict_from_url(path, map_location="cpu", weights_only=True)
-        else:
-            if not os.path.isfile(path):
-                raise FileNotFoundError(f"no checkpoint at {os.path.abspath(path)}")
-            torch.serialization.add_safe_globals(_plain_globals())
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise
-    except pickle.UnpicklingError as e:
-        if "WeightsUnpickler error: Unsupported global" not in str(e) and "weights_only" not in str(e).lower():
-            raise ValueError(f"{path} is damaged or is no PyTorch checkpoint: {e}") from e
-        raise ValueError(
-            f"{path} holds Python objects besides tensors, which are not loaded because they could run code "
-            f"({str(e).splitlines()[0]}). If you trust the file, save its tensors alone: "
-            f"torch.save({{k: v for k, v in state.items()}}, 'clean.pth')."
-        ) from e
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as e:
-        raise ValueError(f"{path} is damaged or is no PyTorch checkpoint: {e}") from e
-    return _find_tensors(content, path)
-
-
-def _find_tensors(content: Any, path: str) -> dict[str, Tensor]:
-    """The state dict inside what a training script saved."""
-    while isinstance(content, Mapping) and not any(isinstance(v, Tensor) for v in content.values()):
-        inner = next((content[key] for key in STATE_KEYS if isinstance(content.get(key), Mapping)), None)
-        if inner is None:
-            break
-        content = inner
-    tensors = {k: v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
-    if not tensors:
-        raise ValueError(f"{path} holds no state dict (looked at the top and under {', '.join(STATE_KEYS)})")
-    return tensors
 
 
 def _recognise(state: Mapping[str, Tensor]) -> str | None:
