@@ -6,7 +6,7 @@
 # Super tokens of 32 x 32 pixels, 32 x 32 of them in a crop. Stage 3 attends globally over 64 x 64 = 4096 tokens: most of
 # the cost. The authors' model file mentions two other sets of cells: (16, 8, 1, 1), 16 x 16 super tokens of 64 pixels, and
 # (16, 8, 2, 1), which brings stage 3 down to 32 x 32 super tokens. Cells have no weights, so either works with the
-# official file: give `arch` as a mapping, --cfg-options 'model.backbone.arch.cells=...' does not reach into a name.
+# official file: write `arch` out as a mapping (docs/configs.md has it).
 _base_ = [
     "../_base_/models/upernet.py",
     "../_base_/datasets/cityscapes_1024.py",
