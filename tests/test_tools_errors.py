@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -274,6 +275,8 @@ def test_wrong_arguments(config: Path, data: Path, tmp_path: Path, capsys: pytes
     fails(capsys, test.main([*tested, "--dump", "x.json"]), ".pkl", "'x.json'")
     fails(capsys, train.main([str(config), "--data-root", str(data), "--auto-scale-lr"]), "base_batch_size")
     fails(capsys, train.main([str(config), "--data-root", str(data), "--launcher", "pytorch"]), "dist_train.sh")
+    wrapper = ["--amp", "--cfg-options", "optim_wrapper.type=ApexOptimWrapper"]
+    fails(capsys, train.main([str(config), "--data-root", str(data), *wrapper]), "AmpOptimWrapper", "ApexOptimWrapper")
     predicted = [str(data), "--config", str(config), "--checkpoint", str(checkpoint), "--device"]
     fails(capsys, predict.main([*predicted, "cuda:97"]), "cuda:97", "--device cpu")
     fails(capsys, predict.main([*predicted, "gpu"]), "'gpu'")
@@ -299,11 +302,29 @@ def test_a_missing_library_is_named_by_every_tool(tmp_path: Path, root: Path) ->
     assert "torch is not installed" in done.stderr and "pip install" in done.stderr
 
 
+def test_shell_scripts_pass_everything_on(tmp_path: Path, root: Path) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\necho "srun $*"\n')
+    srun.chmod(0o755)
+    env = {**os.environ, "PYTHON": "echo", "PORT": "1234", "GPUS": "4", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def output(*command: str) -> subprocess.CompletedProcess[str]:
+        line = ["bash", str(root / "tools" / command[0]), *command[1:]]
+        return subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+
+    train_py = str(root / "tools" / "train.py")
+    local = output("dist_train.sh", "a config.py", "2", "--cfg-options", "x=[1, 2]").stdout
+    assert "--nproc_per_node=2" in local and "--master_port=1234" in local
+    assert f"{train_py} a config.py --launcher pytorch --cfg-options x=[1, 2]" in local
+    slurm = output("slurm_train.sh", "gpu", "job", "config.py", "--amp").stdout
+    assert "-p gpu --job-name=job --gres=gpu:4 --ntasks=4 --ntasks-per-node=4" in slurm
+    assert f"echo -u {train_py} config.py --launcher slurm --amp" in slurm
+    for script in ("dist_train.sh", "slurm_train.sh"):
+        done = output(script, "config.py")
+        assert done.returncode == 2 and f"tools/{script}" in done.stderr
+
+
 # The errors themselves
-
-
-def our_value_error() -> None:
-    raise UserError("x must be 1, got 2")
 
 
 def test_messages_for_users_and_tracebacks_for_bugs(capsys: pytest.CaptureFixture[str]) -> None:

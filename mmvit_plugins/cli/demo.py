@@ -154,6 +154,7 @@ def demo(args: argparse.Namespace) -> int:
     """The whole job; 1 if the model stays below ``--min-miou``."""
     check_environment("mmengine", "mmcv", "mmseg")
     begin = time.monotonic()
+    print("Loading PyTorch and MMSegmentation ...", flush=True)
     cfg = load_config(args)
     if cfg.get("default_scope") != "mmseg":
         raise UserError(f"the demo trains a segmenter; {cfg.filename} is for {cfg.get('default_scope')}")

@@ -87,7 +87,8 @@ def _apply_arguments(cfg: Config, args: argparse.Namespace) -> None:
                 "auto_scale_lr=dict(enable=True, base_batch_size=<the batch size that its learning rate is meant for>)"
             )
         cfg.auto_scale_lr.enable = True
-    if args.amp:
+    # A config for mixed precision on a GPU runs here as well.
+    if args.amp or (cfg.optim_wrapper.get("type") == "AmpOptimWrapper" and on_cpu()):
         enable_amp(cfg)
 
 
