@@ -22,7 +22,9 @@ from mmvit_plugins.models.backbones.stvit import ARCHS
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "configs"
-CONFIGS = sorted(str(p.relative_to(FOLDER)) for p in FOLDER.rglob("*.py") if "_base_" not in p.relative_to(FOLDER).parts)
+CONFIGS = sorted(
+    str(p.relative_to(FOLDER)) for p in FOLDER.rglob("*.py") if "_base_" not in p.relative_to(FOLDER).parts
+)
 TASKS = {name: Config.fromfile(FOLDER / name).default_scope for name in CONFIGS}
 SEG = [name for name in CONFIGS if TASKS[name] == "mmseg"]
 # Pixels: small, and enough for one box.
@@ -62,7 +64,7 @@ def backbones(model: nn.Module) -> list[HierarchicalBackbone]:
     return [m for m in model.modules() if isinstance(m, HierarchicalBackbone)]
 
 
-# --- what a config promises ------------------------------------------------------------------------------------------
+# --- what a config promises ---------------------------------------------------------------------------------
 
 
 def test_required_configs_are_there() -> None:
@@ -132,13 +134,15 @@ def test_camvid_configs_differ_in_the_model_only() -> None:
     assert ours == theirs
 
 
-# --- the models ------------------------------------------------------------------------------------------------------
+# --- the models ---------------------------------------------------------------------------------------------
 
 
 def tiny_batch(cfg: Config, count: int = 2) -> dict:
     """Random images with a sample of the config's task each; no data are read."""
     side = SIDE[cfg.default_scope]
-    images = [torch.from_numpy(np.random.RandomState(i).randint(0, 256, (3, side, side), np.uint8)) for i in range(count)]
+    images = [
+        torch.from_numpy(np.random.RandomState(i).randint(0, 256, (3, side, side), np.uint8)) for i in range(count)
+    ]
     meta = dict(img_shape=(side, side), ori_shape=(side, side), scale_factor=(1.0, 1.0), img_id=0, img_path="random")
     samples = []
     for i in range(count):
@@ -184,7 +188,7 @@ def check_predictions(cfg: Config, samples: list) -> None:
 
 
 def shallow(cfg: Config) -> Config:
-    """The config with one block in each stage and no padding of crops: widths and heads stay, and the tests stay quick."""
+    """The config with one block in each stage and no padding of crops; widths and heads stay as they are."""
     cfg = copy.deepcopy(cfg)
     if "size" in cfg.model.data_preprocessor:
         cfg.model.data_preprocessor.size = (SIDE["mmseg"], SIDE["mmseg"])
@@ -274,7 +278,7 @@ def test_published_sizes(name: str, published: float) -> None:
     assert count == pytest.approx(published, abs=0.01)
 
 
-# --- the index -------------------------------------------------------------------------------------------------------
+# --- the index ----------------------------------------------------------------------------------------------
 
 
 def test_index_lists_every_config() -> None:

@@ -1,10 +1,11 @@
 # ADE20K, 150 classes, crop 512: resize, crop and augmentation of the Swin and Context Cluster recipes (papers.md 0).
+# The data set itself says that label 0 is "other" and becomes 255 (reduce_zero_label), once and for all steps.
 # Where the data lie: `--data-root DIR` of the tools, or ADE20K_ROOT=DIR.
 dataset_type = "ADE20KDataset"
 data_root = "{{$ADE20K_ROOT:data/ade/ADEChallengeData2016}}"
 train_pipeline = [
     dict(type="LoadImageFromFile"),
-    dict(type="LoadAnnotations", reduce_zero_label=True),
+    dict(type="LoadAnnotations"),
     dict(type="RandomResize", scale=(2048, 512), ratio_range=(0.5, 2.0), keep_ratio=True),
     dict(type="RandomCrop", crop_size=(512, 512), cat_max_ratio=0.75),
     dict(type="RandomFlip", prob=0.5),
@@ -15,7 +16,7 @@ train_pipeline = [
 test_pipeline = [
     dict(type="LoadImageFromFile"),
     dict(type="Resize", scale=(2048, 512), keep_ratio=True),
-    dict(type="LoadAnnotations", reduce_zero_label=True),
+    dict(type="LoadAnnotations"),
     dict(type="PackSegInputs"),
 ]
 tta_pipeline = [
@@ -32,7 +33,7 @@ tta_pipeline = [
                 dict(type="RandomFlip", prob=0.0, direction="horizontal"),
                 dict(type="RandomFlip", prob=1.0, direction="horizontal"),
             ],
-            [dict(type="LoadAnnotations", reduce_zero_label=True)],
+            [dict(type="LoadAnnotations")],
             [dict(type="PackSegInputs")],
         ],
     ),
