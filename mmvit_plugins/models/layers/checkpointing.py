@@ -37,6 +37,9 @@ def checkpoint_module(module: nn.Module, *args: Any) -> Any:
     """
     if not torch.is_grad_enabled():
         return module(*args)
+    if torch.compiler.is_compiling():
+        # The compiler takes no context_fn; what it recomputes does not write to buffers a second time.
+        return checkpoint(module, *args, use_reentrant=False)
 
     def contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
         return nullcontext(), _frozen_statistics(module)
