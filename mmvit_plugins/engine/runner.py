@@ -18,6 +18,7 @@ from .checkpoint_report import report_match
 from .damaged_files import name_damaged_samples, reading_checkpoint
 from .reproducible_draws import IterationSeedHook, with_draw_seeds
 from .resume_point import UNFINISHED, find_resume_point, publish_whole_file, read_training_state
+from .shared_statistics_hook import SharedStatisticsHook
 
 __all__ = ["ReportingRunner"]
 
@@ -33,6 +34,7 @@ class ReportingRunner(Runner):
     * A resumed training draws the same samples, augmentations and dropout as an uninterrupted one, in every process
       and with any number of workers; see :mod:`.reproducible_draws`. Without a seed in the config, the one of the
       interrupted training is used.
+    * Several processes validate, and save, the same batch-norm statistics.
     """
 
     def train(self) -> nn.Module:
@@ -69,9 +71,11 @@ class ReportingRunner(Runner):
         default_hooks: dict[str, Hook | dict] | None = None,
         custom_hooks: list[Hook | dict] | None = None,
     ) -> None:
-        """As mmengine's, and one that seeds each iteration."""
+        """As mmengine's, one that seeds each iteration, and one that keeps the processes' models equal."""
         super().register_hooks(default_hooks, custom_hooks)
         self.register_hook(IterationSeedHook())
+        if self.distributed:
+            self.register_hook(SharedStatisticsHook())
 
     @master_only
     def save_checkpoint(self, out_dir: str, filename: str, *args: Any, **kwargs: Any) -> None:
