@@ -7,6 +7,8 @@ its own; the super tokens become the weighted means. hhb072's STViT, not changsn
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -21,6 +23,18 @@ __all__ = ["SuperTokenMap", "SuperTokens", "from_cells", "gather_neighbours", "s
 BORDERS = ("published", "masked")
 
 
+def pad_grid(x: Tensor, left: int, right: int, top: int, bottom: int) -> Tensor:
+    """(B, H, W, C) with so many columns and rows of zeros more; negative numbers cut some off."""
+    if not torch.jit.is_tracing():
+        return F.pad(x, (0, 0, left, right, top, bottom))
+    # The tracer hands the amounts of a Pad to ONNX as a computation, which TensorRT refuses.
+    for dim, before, after in ((1, top, bottom), (2, left, right)):
+        x = x.narrow(dim, max(-before, 0), x.shape[dim] - max(-before, 0) - max(-after, 0))
+        zeros = {n: x.new_zeros(*x.shape[:dim], n, *x.shape[dim + 1 :]) for n in (before, after) if n > 0}
+        x = torch.cat([t for t in (zeros.get(before), x, zeros.get(after)) if t is not None], dim)
+    return x
+
+
 def to_cells(x: Tensor, grid: tuple[int, int], cell: tuple[int, int]) -> Tensor:
     """(B, H * W, C) -> (B, M, P, C): M cells in raster order with their P = h * w tokens.
 
@@ -31,7 +45,7 @@ def to_cells(x: Tensor, grid: tuple[int, int], cell: tuple[int, int]) -> Tensor:
     rows, cols = -(-height // h), -(-width // w)
     x = x.reshape(batch, height, width, dim)
     if (rows * h, cols * w) != (height, width):
-        x = F.pad(x, (0, 0, 0, cols * w - width, 0, rows * h - height))
+        x = pad_grid(x, 0, cols * w - width, 0, rows * h - height)
     x = x.view(batch, rows, h, cols, w, dim).transpose(2, 3)
     return x.reshape(batch, rows * cols, h * w, dim)
 
@@ -49,7 +63,7 @@ def gather_neighbours(s: Tensor, cells: tuple[int, int]) -> Tensor:
     """(B, M, C) on a grid of cells -> (B, M, 9, C): the 3 x 3 cells around each, zeros outside the grid."""
     batch, count, dim = s.shape
     rows, cols = cells
-    padded = F.pad(s.view(batch, rows, cols, dim), (0, 0, 1, 1, 1, 1))
+    padded = pad_grid(s.view(batch, rows, cols, dim), 1, 1, 1, 1)
     around = [padded[:, i : i + rows, j : j + cols] for i in range(3) for j in range(3)]
     return torch.stack(around, dim=3).view(batch, count, 9, dim)
 
@@ -60,7 +74,7 @@ def scatter_neighbours(s: Tensor, cells: tuple[int, int]) -> Tensor:
     rows, cols = cells
     s = s.view(batch, rows, cols, 9, dim)
     # Pads with negative sizes crop: each of the nine shifted maps lands on the grid without a buffer around it.
-    parts = (F.pad(s[:, :, :, 3 * i + j], (0, 0, j - 1, 1 - j, i - 1, 1 - i)) for i in range(3) for j in range(3))
+    parts = (pad_grid(s[:, :, :, 3 * i + j], j - 1, 1 - j, i - 1, 1 - i) for i in range(3) for j in range(3))
     return sum(parts).reshape(batch, count, dim)
 
 
@@ -116,15 +130,20 @@ class SuperTokenMap(TokenMap):
 
     def reduce(self, x: Tensor, prior: Tensor | None = None, size: Tensor | None = None) -> Tensor:
         """(B, N, C) -> (B, M, C), as in the base class."""
-        if prior is not None or size is not None:
-            return super().reduce(x, prior, size)
         self._check(x, self.grid[0] * self.grid[1], "reduce")
-        return self.reduce_cells(to_cells(x, self.grid, self.cell))
+        if size is not None:  # a padded position counts once, as without sizes
+            size = to_cells(size.unsqueeze(-1) - 1, self.grid, self.cell) + 1
+        return self.reduce_cells(to_cells(x, self.grid, self.cell), prior, size)
 
-    def reduce_cells(self, x: Tensor) -> Tensor:
-        """(B, M, P, C) tokens already sorted into cells -> (B, M, C)."""
-        total = torch.matmul(self.affinity.transpose(2, 3), x.to(self.affinity.dtype))
-        return divide_by_mass(scatter_neighbours(total, self.cells), self.mass()).to(x.dtype)
+    def reduce_cells(self, x: Tensor, prior: Tensor | None = None, size: Tensor | None = None) -> Tensor:
+        """(B, M, P, C) tokens already sorted into cells -> (B, M, C); ``size`` (B, M, P, 1) likewise."""
+        with torch.autocast(x.device.type, enabled=False):
+            affinity = self.affinity if size is None else self.affinity * size
+            total = scatter_neighbours(torch.matmul(affinity.transpose(2, 3), x.to(affinity.dtype)), self.cells)
+            mass = scatter_neighbours(affinity.sum(dim=2).unsqueeze(-1), self.cells).squeeze(-1)
+            if prior is not None:
+                total, mass = total + prior, mass + 1
+            return divide_by_mass(total, mass).to(x.dtype)
 
     def restore(self, y: Tensor, base: Tensor | None = None) -> Tensor:
         """(B, M, C) -> (B, N, C), as in the base class."""
@@ -132,7 +151,8 @@ class SuperTokenMap(TokenMap):
             return super().restore(y, base)
         self._check(y, self.num, "restore")
         around = gather_neighbours(y, self.cells)
-        return from_cells(torch.matmul(self.affinity.to(y.dtype), around), self.grid, self.cell)
+        with torch.autocast(y.device.type, enabled=False):
+            return from_cells(torch.matmul(self.affinity.to(y.dtype), around), self.grid, self.cell)
 
 
 @MODELS.register_module()
@@ -155,11 +175,11 @@ class SuperTokens(TokenReducer):
 
     def __init__(self, cell: int | tuple[int, int] = 8, n_iter: int = 1, border: str = "published") -> None:
         super().__init__()
-        self.cell = (cell, cell) if isinstance(cell, int) else (int(cell[0]), int(cell[1]))
-        if min(self.cell) < 1:
-            raise ValueError(f"cell must be at least 1 token high and wide, got {cell}")
-        if n_iter < 1:
-            raise ValueError(f"n_iter must be at least 1, got {n_iter}")
+        self.cell = (cell, cell) if isinstance(cell, int) else tuple(cell) if isinstance(cell, Sequence) else ()
+        if len(self.cell) != 2 or any(not isinstance(side, int) or side < 1 for side in self.cell):
+            raise ValueError(f"cell must be at least 1 token high and wide, one whole number or (h, w), got {cell!r}")
+        if not isinstance(n_iter, int) or n_iter < 1:
+            raise ValueError(f"n_iter must be at least 1, got {n_iter!r}")
         if border not in BORDERS:
             raise ValueError(f"border must be one of {BORDERS}, got {border!r}")
         self.n_iter = n_iter
@@ -175,8 +195,7 @@ class SuperTokens(TokenReducer):
         grid = check_tokens(x, grid, type(self).__name__)
         cells = to_cells(x, grid, self.cell)
         token_map = self._associate_cells(cells, grid)
-        with torch.autocast(x.device.type, enabled=False):
-            return token_map.reduce_cells(cells), token_map
+        return token_map.reduce_cells(cells), token_map
 
     @torch.no_grad()
     def _associate_cells(self, x: Tensor, grid: tuple[int, int]) -> SuperTokenMap:
