@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from logging import WARNING
 
 from mmengine.logging import print_log
 from torch import Tensor, nn
@@ -91,12 +92,23 @@ class LoadReport:
     unused: list[str] = field(default_factory=list)
     mismatched: list[str] = field(default_factory=list)
 
+    def missing_body(self) -> list[str]:
+        """Missing keys but those of a classifier's neck and head, which a file for dense tasks does not have."""
+        return [key for key in self.missing if not key.startswith(("neck.", "head."))]
+
+    def other_depth(self) -> list[str]:
+        """Unused keys of a stage that the model has: blocks that the model lacks."""
+        parts = {key.rsplit(".", depth)[0] for key in self.matched for depth in range(1, key.count(".") + 1)}
+        stages = {part for part in parts if re.search(r"\bstages\.\d+$", part)}
+        return [key for key in self.unused if any(key.startswith(f"{stage}.") for stage in stages)]
+
     def __str__(self) -> str:
         lines = [f"{len(self.matched)} of {self.total} tensors loaded"]
         if self.missing:
-            lines.append(f"not in the file, keep their values: {', '.join(self.missing)}")
+            lines.append(f"not in the file: {', '.join(self.missing)}")
         if self.unused:
-            lines.append(f"in the file, not needed by this model (harmless): {', '.join(self.unused)}")
+            kind = "blocks this model lacks" if self.other_depth() else "not needed by this model (harmless)"
+            lines.append(f"in the file, {kind}: {', '.join(self.unused)}")
         if self.mismatched:
             lines.append(f"other shape: {', '.join(self.mismatched)}")
         return "; ".join(line if len(line) < 400 else line[:400] + " ..." for line in lines)
@@ -144,10 +156,18 @@ class OfficialPretrained:
     def __call__(self, module: nn.Module) -> None:
         """Load into ``module`` in place and log how many tensors matched."""
         state = self._fit(module, read_state_dict(self.checkpoint))
+        own = module.state_dict()
+        if any(key.startswith("backbone.") for key in own):
+            # A classifier for other classes: its head stays as it is, everything else must fit.
+            other = [k for k in state if k.startswith("head.") and k in own and own[k].shape != state[k].shape]
+            if other:
+                print_log(
+                    f"{self.checkpoint}: {', '.join(other)} are for other classes, not loaded", "current", WARNING
+                )
+                state = {key: value for key, value in state.items() if key not in other}
         report = load_report(module, state)
-        if report.mismatched or not report.matched:
+        if not report.matched or report.mismatched or report.other_depth() or report.missing_body():
             raise ValueError(f"{self.checkpoint} does not fit {type(module).__name__}: {report}")
-        own = set(module.state_dict())
         module.load_state_dict({key: value for key, value in state.items() if key in own}, strict=False)
         # mmengine initialises the children after this call: they are done.
         for child in module.modules():

@@ -7,6 +7,7 @@ is no tensor replaced by an inert one, so that no code named in the file is ever
 
 from __future__ import annotations
 
+import http.client
 import os
 import pickle
 import re
@@ -14,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlparse
 
 import torch
 from torch import Tensor
@@ -21,7 +23,7 @@ from torch import Tensor
 __all__ = ["read_state_dict"]
 
 # Where training scripts put the weights inside a file, in the order of preference.
-STATE_KEYS = ("state_dict", "model", "model_state_dict", "module", "net")
+STATE_KEYS = ("state_dict", "model", "model_state_dict", "module", "net", "checkpoint", "state_dict_ema", "model_ema")
 
 
 class _Ignored:
@@ -66,6 +68,11 @@ class _TensorUnpickler(pickle.Unpickler):
         return _Ignored
 
 
+def _load_tensors(file: Any, **kwargs: Any) -> Any:
+    """In the place of ``pickle.load``, which torch calls for the parts of old files."""
+    return _TensorUnpickler(file, **kwargs).load()
+
+
 def _load(path: str) -> Any:
     """The content of a local file on the CPU, non-tensors inert where ``weights_only`` refuses them."""
     try:
@@ -73,7 +80,7 @@ def _load(path: str) -> Any:
     except pickle.UnpicklingError as error:
         if not re.search(r"Unsupported (global|class)", str(error)):
             raise
-        module = SimpleNamespace(Unpickler=_TensorUnpickler, load=pickle.load, __name__="tensor_pickle")
+        module = SimpleNamespace(Unpickler=_TensorUnpickler, load=_load_tensors, __name__="tensor_pickle")
         return torch.load(path, map_location="cpu", weights_only=False, pickle_module=module)
 
 
@@ -81,27 +88,42 @@ def read_state_dict(path: str) -> dict[str, Tensor]:
     """The tensors of a checkpoint file or URL, on the CPU. Nothing in the file is executed.
 
     Raises:
-        FileNotFoundError: no such file.
+        FileNotFoundError: no such file, or it cannot be fetched.
         ValueError: the file is damaged or holds no state dict; names the file.
     """
+    local = _download(path) if re.match(r"https?://", path) else path
+    if not os.path.isfile(local):
+        raise FileNotFoundError(f"no checkpoint at {os.path.abspath(local)}")
     try:
-        if re.match(r"https?://", path):
-            content = torch.hub.load_state_dict_from_url(path, map_location="cpu", weights_only=True)
-        elif os.path.isfile(path):
-            content = _load(path)
-        else:
-            raise FileNotFoundError(f"no checkpoint at {os.path.abspath(path)}")
-    except FileNotFoundError:
-        raise
+        content = _load(local)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError) as error:
-        reason = str(error).splitlines()[-1] if str(error) else type(error).__name__
-        raise ValueError(f"{path} is damaged or is no PyTorch checkpoint: {reason}") from error
+        with open(local, "rb") as file:
+            start = file.read(200).lstrip().lower()
+        web_page = " It looks like a web page: the link was not that of the file." if start.startswith(b"<") else ""
+        raise ValueError(f"{path} is damaged or is no PyTorch checkpoint.{web_page}") from error
     return _find_tensors(content, path)
+
+
+def _download(url: str) -> str:
+    """The local copy of a URL in torch hub's folder.
+
+    Raises:
+        FileNotFoundError: it cannot be fetched.
+    """
+    folder = os.path.join(torch.hub.get_dir(), "checkpoints")
+    local = os.path.join(folder, os.path.basename(urlparse(url).path))
+    if not os.path.isfile(local):
+        os.makedirs(folder, exist_ok=True)
+        try:
+            torch.hub.download_url_to_file(url, local)
+        except (OSError, http.client.HTTPException) as error:
+            raise FileNotFoundError(f"cannot fetch {url}: {error}. Download it yourself and give its path.") from error
+    return local
 
 
 def _find_tensors(content: Any, path: str) -> dict[str, Tensor]:
     """The state dict inside what a training script saved."""
-    while isinstance(content, Mapping) and not any(isinstance(v, Tensor) for v in content.values()):
+    while isinstance(content, Mapping):
         inner = next((content[key] for key in STATE_KEYS if isinstance(content.get(key), Mapping)), None)
         if inner is None:
             break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import pickle
 from collections import OrderedDict
 from pathlib import Path
 
@@ -139,6 +140,49 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "trap").read_text() == "sprung"
 
 
+def test_code_in_an_old_file_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before version 1.6 torch wrote a plain pickle."""
+    monkeypatch.setenv("TRAP", str(tmp_path / "trap"))
+    (tmp_path / "bare.pth").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(ValueError, match=r"bare\.pth is damaged or is no PyTorch checkpoint"):
+        read_state_dict(str(tmp_path / "bare.pth"))
+    assert not (tmp_path / "trap").exists()
+    state = {"a": torch.arange(3.0)}
+    torch.save(
+        {"model": state, "args": argparse.Namespace(lr=1)}, tmp_path / "old.pth", _use_new_zipfile_serialization=False
+    )
+    assert torch.equal(read_state_dict(str(tmp_path / "old.pth"))["a"], state["a"])
+
+
+def test_places_of_the_weights_in_a_file(tmp_path: Path) -> None:
+    state = {"a": torch.arange(3.0)}
+    for content in (
+        {"step": torch.tensor(3), "state_dict": state},
+        {"checkpoint": {"model": state}},
+        {"epoch": 1, "model_ema": state},
+    ):
+        assert set(read_state_dict(save(content, tmp_path / "file.pth"))) == {"a"}
+    (tmp_path / "page.pth").write_text("<!DOCTYPE html><html>404</html>")
+    with pytest.raises(ValueError, match="looks like a web page"):
+        read_state_dict(str(tmp_path / "page.pth"))
+    url = (tmp_path / "none.pth").as_uri().replace("file://", "http://127.0.0.1:9")
+    monkey = pytest.MonkeyPatch()
+    monkey.setenv("TORCH_HOME", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"cannot fetch http://127\.0\.0\.1:9.*give its path"):
+        read_state_dict(url)
+    monkey.undo()
+
+
+def test_another_depth_or_a_part_is_refused(official: dict, tmp_path: Path) -> None:
+    path = save(official, tmp_path / "official.pth")
+    deeper = STViT(arch={**ARCH, "depths": (1, 1, 2, 1)})
+    with pytest.raises(ValueError, match=r"not in the file: stages\.2\.blocks\.1"):
+        OfficialPretrained(path)(deeper)
+    more = ReferenceSTViT(**{**ARCH, "depths": (1, 1, 2, 1)}).state_dict()
+    with pytest.raises(ValueError, match=r"blocks this model lacks: stages\.2\.blocks\.1"):
+        OfficialPretrained(save(more, tmp_path / "more.pth"))(STViT(arch=ARCH))
+
+
 def test_checkpoints_of_mmengine_are_read(tmp_path: Path) -> None:
     """They hold log buffers and numpy numbers."""
     buffer = HistoryBuffer()
@@ -161,7 +205,7 @@ def test_unbuilt_stages_are_harmless_and_missing_ones_are_named(
     assert any(key.startswith("stages.2.") for key in report.unused)
     assert f"{report.total} of {report.total} tensors loaded" in str(report) and "harmless" in str(report)
     del backbone["stem.0.weight"]
-    assert "keep their values: stem.0.weight" in str(load_report(model, backbone))
+    assert "not in the file: stem.0.weight" in str(load_report(model, backbone))
     logger = logging.getLogger("mmengine")
     with caplog.at_level(logging.INFO, logger=logger.name):
         OfficialPretrained(save(official, tmp_path / "official.pth"))(model)
@@ -211,3 +255,13 @@ def test_projection_takes_tuples_and_maps() -> None:
     neck = STViTProjection(4, 6).eval()
     x = torch.randn(2, 4, 3, 5)
     assert torch.equal(neck((torch.zeros(1), x))[0], neck(x)[0]) and neck(x)[0].shape == (2, 6)
+
+
+def test_a_classifier_for_other_classes_keeps_its_head(official: dict, tmp_path: Path) -> None:
+    head = nn.ModuleDict(dict(fc=nn.Linear(1024, 3)))
+    parts = dict(backbone=STViT(arch=ARCH), neck=STViTProjection(48), head=head)
+    model = nn.ModuleDict(parts)
+    before = head["fc"].weight.clone()
+    OfficialPretrained(save(official, tmp_path / "official.pth"))(model)
+    assert torch.equal(head["fc"].weight, before)
+    assert torch.equal(parts["neck"].proj.weight, official["proj.weight"].flatten(1))

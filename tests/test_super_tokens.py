@@ -160,6 +160,8 @@ def test_half_precision_is_finite_and_close(dtype: torch.dtype, scale: float) ->
     "arguments, message",
     [
         (dict(cell=0), "cell must be at least 1"),
+        (dict(cell=(2, 3, 4)), r"or \(h, w\), got \(2, 3, 4\)"),
+        (dict(cell=2.0), r"cell must be .*got 2\.0"),
         (dict(n_iter=0), "n_iter must be at least 1, got 0"),
         (dict(border="zero"), "'published', 'masked'.*'zero'"),
     ],
@@ -213,3 +215,45 @@ def test_feed_forward_by_strips_equals_the_whole(grid: tuple[int, int]) -> None:
     with torch.enable_grad():
         assert ffn._strip_rows(x, grid) == grid[0]
         torch.testing.assert_close(strips, ffn(x, grid).detach(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", [dict(type="GN", num_groups=4), dict(type="BN", track_running_stats=False)])
+def test_norms_of_the_whole_map_are_not_cut_into_strips(norm: dict) -> None:
+    ffn, x = ConvFFN(8, 4, norm).eval(), torch.randn(1, 64 * 64, 8)
+    with torch.no_grad():
+        strips = ffn(x, (64, 64))
+    torch.testing.assert_close(strips, ffn(x, (64, 64)).detach())
+
+
+def test_hooks_keep_what_they_saw() -> None:
+    """Inference writes into no tensor that a forward hook may hold."""
+    model, kept = STViT(arch="mini").eval(), []
+    for module in model.modules():
+        module.register_forward_hook(lambda m, i, o: kept.append((o, o.clone())) if isinstance(o, Tensor) else None)
+    with torch.no_grad():
+        model(torch.randn(1, 3, 64, 64))
+    assert len(kept) > 50 and all(torch.equal(output, copy) for output, copy in kept)
+
+
+@pytest.mark.parametrize("border", ["published", "masked"])
+def test_sizes_and_priors_on_padded_grids(border: str) -> None:
+    """Size 1 for every token is the same as no size, padding or not; a prior is one more member."""
+    x = torch.randn(2, 35, 3, dtype=torch.float64)
+    token_map = SuperTokens(4, border=border).associate(x, (5, 7))
+    plain = token_map.reduce(x)
+    torch.testing.assert_close(token_map.reduce(x, size=torch.ones(2, 35, dtype=torch.float64)), plain)
+    mass, prior = token_map.mass().unsqueeze(-1), torch.randn_like(plain)
+    torch.testing.assert_close(token_map.reduce(x, prior=prior), (plain * mass + prior) / (mass + 1))
+
+
+def test_autocast_does_not_lower_the_precision() -> None:
+    x = torch.randn(1, 64, 8)
+    token_map = SuperTokens(4).associate(x, (8, 8))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        reduced, restored = token_map.reduce(x), token_map.restore(token_map.reduce(x))
+    assert torch.equal(reduced, token_map.reduce(x)) and torch.equal(restored, token_map.restore(token_map.reduce(x)))
+
+
+def test_pictures_do_not_train() -> None:
+    with pytest.raises(RuntimeError, match=r"call eval\(\) first"):
+        STViT(arch="mini").train().token_maps(torch.zeros(1, 3, 32, 32))

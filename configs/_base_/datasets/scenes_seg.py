@@ -24,7 +24,7 @@ tta_pipeline = [
     ),
 ]
 train_dataloader = dict(
-    batch_size=16,
+    batch_size=8,
     num_workers=0,
     persistent_workers=False,
     sampler=dict(type="InfiniteSampler", shuffle=True),

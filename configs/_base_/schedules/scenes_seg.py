@@ -1,7 +1,7 @@
 # About two minutes on two CPU cores for the 1 M-parameter STViT. Ours: trained from scratch, one-cycle-like warm-up and
 # polynomial fall.
-max_iters = 300
-train_cfg = dict(type="IterBasedTrainLoop", max_iters=max_iters, val_interval=100)
+max_iters = 700
+train_cfg = dict(type="IterBasedTrainLoop", max_iters=max_iters, val_interval=350)
 val_cfg = dict(type="ValLoop")
 test_cfg = dict(type="TestLoop")
 optim_wrapper = dict(
@@ -14,5 +14,5 @@ param_scheduler = [
     dict(type="LinearLR", start_factor=1e-2, by_epoch=False, begin=0, end=30),
     dict(type="PolyLR", eta_min=0.0, power=0.9, begin=30, end=max_iters, by_epoch=False),
 ]
-auto_scale_lr = dict(enable=False, base_batch_size=16)
+auto_scale_lr = dict(enable=False, base_batch_size=8)
 randomness = dict(seed=0)

@@ -35,7 +35,7 @@ def resolve_out_indices(out_indices: int | Sequence[int], num_stages: int, who: 
     Raises:
         ValueError: empty, out of range, repeated or not in increasing order.
     """
-    given = (out_indices,) if isinstance(out_indices, int) else tuple(out_indices)
+    given = tuple(out_indices) if isinstance(out_indices, Sequence) else (out_indices,)
     legal = all(isinstance(i, int) and -num_stages <= i < num_stages for i in given)
     resolved = tuple(i % num_stages for i in given) if legal else ()
     if not resolved or any(a >= b for a, b in zip(resolved, resolved[1:], strict=False)):
@@ -77,7 +77,7 @@ class HierarchicalBackbone(BaseModule):
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         self.out_indices = resolve_out_indices(out_indices, num_stages, type(self).__name__)
-        if not isinstance(frozen_stages, int) or not -1 <= frozen_stages < num_stages:
+        if type(frozen_stages) is not int or not -1 <= frozen_stages < num_stages:
             raise ValueError(
                 f"frozen_stages of {type(self).__name__} must be from -1 (nothing) to {num_stages - 1}, "
                 f"got {frozen_stages!r}"

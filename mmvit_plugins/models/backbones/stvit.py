@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from mmvit_plugins.registry import MODELS
 
-from ..layers import ConvFFN, ResidualDepthwiseConv, SelfAttention, add_residual, as_map, as_tokens, checkpoint_module
+from ..layers import ConvFFN, ResidualDepthwiseConv, SelfAttention, as_map, as_tokens, checkpoint_module
 from ..token_reduction import SuperTokens, TokenMap
 from .base import HierarchicalBackbone, resolve_arch
 
@@ -133,7 +133,7 @@ class STViTBlock(BaseModule):
 
     def _add(self, x: Tensor, branch: Tensor, gamma: Tensor | None) -> Tensor:
         branch = self.drop_path(branch)
-        return add_residual(x, branch) if gamma is None else torch.addcmul(x, branch, gamma.to(branch.dtype))
+        return x + branch if gamma is None else torch.addcmul(x, branch, gamma.to(branch.dtype))
 
 
 class STViTStage(BaseModule):
@@ -210,7 +210,7 @@ class STViT(HierarchicalBackbone):
         border: ``'published'`` (needed for the authors' weights) or ``'masked'``; see :class:`SuperTokens`.
         drop_path_rate: rate of the last block; it grows linearly from 0. Published: 0.1, 0.4, 0.6 for S, B, L.
         norm_cfg: config of the batch norms.
-        out_indices: stages whose maps are returned.
+        out_indices: stages whose maps are returned; None: all.
         frozen_stages: -1: none; k: stem and stages 0 to k have no gradient and stay in eval mode.
         norm_eval: keep batch norms in eval mode (the authors do in 384 px fine-tuning).
         with_cp: recompute activations in the backward pass (non-reentrant).
@@ -240,7 +240,7 @@ class STViT(HierarchicalBackbone):
         border: str = "published",
         drop_path_rate: float = 0.0,
         norm_cfg: Mapping[str, Any] = dict(type="BN"),  # noqa: B006
-        out_indices: int | Sequence[int] = (0, 1, 2, 3),
+        out_indices: int | Sequence[int] | None = None,
         frozen_stages: int = -1,
         norm_eval: bool = False,
         with_cp: bool = False,
@@ -248,9 +248,11 @@ class STViT(HierarchicalBackbone):
     ) -> None:
         settings = resolve_arch(arch, ARCHS, "STViT")
         num_stages = len(settings["dims"])
-        if any(len(values) != num_stages for values in settings.values()):
+        if any(not isinstance(values, Sequence) or len(values) != num_stages for values in settings.values()):
             raise ValueError(f"every entry of arch must have one value for each of {num_stages} stages, got {settings}")
-        steps = [n_iter] * num_stages if isinstance(n_iter, int) else list(n_iter)
+        if out_indices is None:
+            out_indices = range(num_stages)
+        steps = list(n_iter) if isinstance(n_iter, Sequence) else [n_iter] * num_stages
         if len(steps) != num_stages:
             raise ValueError(f"n_iter must be one number or one for each of {num_stages} stages, got {n_iter}")
         if not 0 <= drop_path_rate < 1:
@@ -301,6 +303,8 @@ class STViT(HierarchicalBackbone):
         Returns:
             For each such stage: its number, the map, the grid of tokens and the grid of super tokens.
         """
+        if self.training:
+            raise RuntimeError("token_maps() is for pictures: call eval() first, or batch norms would learn from them")
         maps = []
         x = self.stem(x.contiguous(memory_format=torch.channels_last))
         for i, stage in enumerate(self.stages):

@@ -3,13 +3,12 @@
 from .attention import SelfAttention
 from .checkpointing import checkpoint_module
 from .depthwise import ConvFFN, ResidualDepthwiseConv
-from .memory_format import add_residual, as_map, as_tokens
+from .memory_format import as_map, as_tokens
 
 __all__ = [
     "ConvFFN",
     "ResidualDepthwiseConv",
     "SelfAttention",
-    "add_residual",
     "as_map",
     "as_tokens",
     "checkpoint_module",

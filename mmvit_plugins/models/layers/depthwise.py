@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
 from mmengine.model import BaseModule
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from .memory_format import as_map, as_tokens
 
@@ -70,7 +71,10 @@ class ConvFFN(BaseModule):
         memory and back between the layers. About 2048 tokens keep the matrix products efficient, 16 rows the halo
         small. Measured with tools/benchmark_reference.py.
         """
-        if torch.is_grad_enabled() or self.norm.training or x.device.type != "cpu":
+        if torch.is_grad_enabled() or x.device.type != "cpu":
+            return grid[0]
+        # Any other norm looks at the whole map.
+        if not isinstance(self.norm, _BatchNorm) or self.norm.training or self.norm.running_mean is None:
             return grid[0]
         if torch.compiler.is_compiling() or torch.jit.is_tracing():
             return grid[0]

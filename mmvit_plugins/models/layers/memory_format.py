@@ -6,10 +6,9 @@ them as tokens, spatial convolutions as maps, and nothing is copied in between.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-__all__ = ["add_residual", "as_map", "as_tokens"]
+__all__ = ["as_map", "as_tokens"]
 
 
 def as_map(x: Tensor, grid: tuple[int, int]) -> Tensor:
@@ -20,10 +19,3 @@ def as_map(x: Tensor, grid: tuple[int, int]) -> Tensor:
 def as_tokens(x: Tensor) -> Tensor:
     """(B, C, H, W) map -> (B, H * W, C) tokens, without a copy if the map is channels_last."""
     return x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, x.shape[1])
-
-
-def add_residual(x: Tensor, branch: Tensor) -> Tensor:
-    """``x + branch`` for a ``branch`` that nobody else holds; without gradients its memory takes the sum."""
-    if torch.is_grad_enabled() or x.dtype != branch.dtype:
-        return x + branch
-    return branch.add_(x)

@@ -47,10 +47,10 @@ class TokenMap:
             )
 
     def mass(self) -> Tensor:
-        """(B, M) column sums of W; ToMe's token size."""
-        batch = self.index.shape[0]
-        zeros = self.weight.new_zeros(batch, self.num)
-        return zeros.scatter_add(1, self.index.flatten(1), self.weight.flatten(1))
+        """(B, M) column sums of W, in at least float32; ToMe's token size."""
+        weight = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))
+        zeros = weight.new_zeros(self.index.shape[0], self.num)
+        return zeros.scatter_add(1, self.index.flatten(1), weight.flatten(1))
 
     def hard(self) -> Tensor:
         """(B, N) long: for each token the reduced token with the largest weight. This is what the pictures show."""
@@ -92,7 +92,9 @@ class TokenMap:
         weight = self.weight.to(y.dtype)
         out = None
         for k in range(weight.shape[2]):
-            part = y.gather(1, self.index[:, :, k, None].expand(-1, -1, y.shape[2])) * weight[:, :, k, None]
+            share = weight[:, :, k, None]
+            part = y.gather(1, self.index[:, :, k, None].expand(-1, -1, y.shape[2]))
+            part = torch.where(share > 0, part, 0) * share  # as above: weight 0 means that the value does not matter
             out = part if out is None else out + part
         if base is not None:
             # Where nothing is missing the base does not matter, whatever it holds.
