@@ -41,17 +41,19 @@ class NoisyNumbers(BaseDataset):
 
 
 class DropoutModel(BaseModel):
-    """A linear layer behind dropout, so that the loss depends on the model's random numbers too."""
+    """A linear layer behind batch norm and dropout: statistics to restore, and random numbers of the model's own."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.norm = nn.BatchNorm1d(4)
         self.linear = nn.Linear(4, 1)
         nn.init.constant_(self.linear.weight, 0.1)
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, inputs: Tensor, number: Tensor, mode: str = "loss") -> dict[str, Tensor]:
         x = torch.from_numpy(np.stack(list(inputs)))
-        return dict(loss=(self.linear(nn.functional.dropout(x, 0.5, self.training)) - 1).square().mean())
+        x = nn.functional.dropout(self.norm(x), 0.5, self.training)
+        return dict(loss=(self.linear(x) - 1).square().mean())
 
 
 class Record(Hook):
