@@ -110,7 +110,10 @@ def reading_checkpoint(path: str | Path) -> Iterator[None]:
         yield
     except (EOFError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         raise DamagedFileError(_damaged_checkpoint(path, error)) from error
-    except (RuntimeError, ValueError, KeyError, IndexError, AttributeError, UnicodeDecodeError) as error:
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
+    except (RuntimeError, ValueError, KeyError, IndexError, AttributeError, OSError) as error:
+        # OSError: of a small file that is cut off, PyTorch seeks the end before its beginning.
         if not _raised_while_unpickling(error):
             raise
         raise DamagedFileError(_damaged_checkpoint(path, error)) from error
