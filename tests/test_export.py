@@ -85,11 +85,10 @@ def check_onnx(path: Path, x: Tensor, wanted: tuple[Tensor, ...]) -> None:
 
 
 @every_backbone
-@pytest.mark.parametrize("size", [(64, 96), (65, 90)], ids=lambda size: f"{size[0]}x{size[1]}")
-def test_onnx_at_a_fixed_size(case: BackboneCase, size: tuple[int, int], tmp_path: Path) -> None:
-    model, x = case.build(), image(2, *size)
+def test_onnx_at_a_fixed_size(case: BackboneCase, tmp_path: Path) -> None:
+    model, x = case.build(), image(2, 65, 90)
     export_onnx(model, x, tmp_path / "model.onnx")
-    other = image(2, *size, seed=5)  # nothing of the example's values is baked in
+    other = image(2, 65, 90, seed=5)  # nothing of the example's values is baked in
     check_onnx(tmp_path / "model.onnx", other, outputs(model, other))
 
 

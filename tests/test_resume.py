@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from mmvit_plugins.cli import train
 from mmvit_plugins.engine import DamagedFileError, ReportingRunner
-from mmvit_plugins.engine.resume_point import find_resume_point
+from mmvit_plugins.engine.resume_point import find_resume_point, read_training_state
 
 SAMPLES, BATCH, ITERATIONS, EVERY = 10, 2, 13, 4
 NUMBERS = itertools.count()
@@ -176,6 +176,19 @@ def test_a_damaged_last_checkpoint_is_passed_over_and_named(tmp_path: Path, capl
     assert all(torch.equal(weights[key], resumed_weights[key]) for key in weights)
 
 
+def test_a_checkpoint_cut_off_anywhere_is_named(tmp_path: Path) -> None:
+    """PyTorch fails in different ways, depending on what is left and on the size of the file."""
+    for extra in (0, 200_000):
+        path = tmp_path / f"iter_{extra}.pth"
+        torch.save(dict(meta=dict(iter=3), state_dict=dict(x=torch.arange(extra))), path)
+        assert read_training_state(path)["meta"]["iter"] == 3
+        whole = path.read_bytes()
+        for left in (0, 1, 10, 100, len(whole) // 3, len(whole) // 2, len(whole) - 100, len(whole) - 1):
+            path.write_bytes(whole[:left])
+            with pytest.raises(DamagedFileError, match=rf"cannot read checkpoint {path}.*\({left} bytes"):
+                read_training_state(path)
+
+
 def test_checkpoints_that_are_all_damaged_are_all_named(tmp_path: Path) -> None:
     run(runner_for(tmp_path, "cut"), stop_at=10)
     for name in ("iter_4.pth", "iter_8.pth"):
@@ -300,7 +313,9 @@ def train_and_die(root: Path, folder: Path, work_dir: str, kill_at: int) -> list
     return read_log(log)
 
 
-def test_the_tool_goes_on_after_kill_9(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tool_goes_on_after_kill_9(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("mmseg")
     base = str(root / "configs" / "stvit" / "upernet_scenes.py")
     (tmp_path / "config.py").write_text(CONFIG.format(base=base))
@@ -327,3 +342,13 @@ def test_the_tool_goes_on_after_kill_9(root: Path, tmp_path: Path, monkeypatch: 
             resumed[key], value, rtol=1e-3, atol=1e-5, msg=lambda text, key=key: f"{key}: {text}"
         )
     assert any(row["flips"] != straight[0]["flips"] for row in straight), "no flip varied, so nothing was compared"
+    # A cut-off checkpoint is passed over in an automatic resume, and named when it was asked for.
+    broken = tmp_path / "cut" / "iter_9.pth"
+    damage(broken)
+    assert [row["iter"] for row in train_here(tmp_path, "cut", "--resume", "auto")] == [6, 7, 8]
+    damage(broken)
+    capfd.readouterr()
+    arguments = [str(tmp_path / "config.py"), "--work-dir", str(tmp_path / "cut"), "--resume", str(broken)]
+    assert train.main(arguments) == 1
+    said = capfd.readouterr().err
+    assert f"cannot read checkpoint {broken}" in said and "Traceback" not in said
