@@ -19,12 +19,13 @@ needs_make = pytest.mark.skipif(not shutil.which("make"), reason="needs the prog
 
 
 def run(*command: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess:
-    """Run a program without input and catch what it says."""
+    """Run a program without input and catch what it says, also below a `make` that runs these tests."""
+    inherited = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     return subprocess.run(
         [str(part) for part in command],
         check=False,
         cwd=cwd,
-        env={**os.environ, **env},
+        env={**inherited, **env},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -113,7 +114,8 @@ def lookup(folder: Path, cwd: Path) -> subprocess.CompletedProcess:
     code = f"""
 import site, sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in str(finder)]  # that of the checkout
-before = list(sys.path); site.addsitedir({str(folder)!r}); sys.path[:] = [{str(folder)!r}, *before]
+before = list(sys.path); site.addsitedir({str(folder)!r})
+sys.path[:] = [{str(folder)!r}, *(path for path in sys.path if path not in before), *before]
 import mmvit_plugins; mmvit_plugins.ensure_config_scopes()
 from mmengine.config import Config
 config = Config.fromfile("mine.py")

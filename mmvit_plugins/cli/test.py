@@ -16,7 +16,7 @@ from .arguments import add_config_arguments, add_launcher_arguments, make_parser
 from .config_loading import default_work_dir, find_config, load_config, walk_datasets
 from .errors import UserError, run_tool
 from .file_checks import check_checkpoint, check_datasets
-from .processes import end_processes, prepare_processes
+from .processes import end_processes, leave, prepare_processes
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["enable_tta", "main", "test"]
 
 EXAMPLES = """examples:
-  %(prog)s configs/stvit/upernet_scenes.py work_dirs/stvit/upernet_scenes/iter_700.pth
+  %(prog)s configs/stvit/upernet_scenes.py work_dirs/stvit/upernet_scenes/iter_600.pth
   %(prog)s CONFIG CHECKPOINT --tta --out metrics.json --dump predictions.pkl --show-dir pictures"""
 
 
@@ -133,7 +133,8 @@ def _plain(value: Any) -> Any:
 
 def main(argv: list[str] | None = None) -> int:
     """``tools/test.py``; returns the exit code."""
-    return run_tool(test, parse_args(argv))
+    args = parse_args(argv)
+    return leave(run_tool(test, args), args.launcher)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from .arguments import add_config_arguments, add_launcher_arguments, make_parser
 from .config_loading import default_work_dir, find_config, load_config
 from .errors import UserError, run_tool
 from .file_checks import check_checkpoint, check_datasets, check_pretrained
-from .processes import end_processes, on_cpu, prepare_processes
+from .processes import end_processes, leave, on_cpu, prepare_processes
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -136,7 +136,8 @@ def train(args: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """``tools/train.py``; returns the exit code."""
-    return run_tool(train, parse_args(argv))
+    args = parse_args(argv)
+    return leave(run_tool(train, args), args.launcher)
 
 
 if __name__ == "__main__":
