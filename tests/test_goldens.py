@@ -50,12 +50,12 @@ def stvit_settings(variant: str, arguments: dict[str, Any]) -> dict[str, Any]:
 def run_stvit(variant: str, manifest: dict[str, Any], checkpoint: str, x: Tensor) -> tuple[dict[str, Tensor], float]:
     """Outputs by the manifest's names, and the tolerance as a share of each map's std."""
     given = manifest["arguments"].get("STViT", {})
-    backbone = MODELS.build(dict(type="STViT", **stvit_settings(variant, manifest["arguments"])))
+    backbone = MODELS.build(dict(type="mmvit_plugins.STViT", **stvit_settings(variant, manifest["arguments"])))
     dim, width = backbone.out_channels[-1], given.get("projection", 1024)
     classifier = nn.ModuleDict(
         dict(
             backbone=backbone,
-            neck=MODELS.build(dict(type="STViTProjection", in_channels=dim, out_channels=width)),
+            neck=MODELS.build(dict(type="mmvit_plugins.STViTProjection", in_channels=dim, out_channels=width)),
             head=nn.ModuleDict(dict(fc=nn.Linear(width, given.get("num_classes", 1000)))),
         )
     ).eval()

@@ -114,7 +114,9 @@ def lookup(folder: Path, cwd: Path) -> subprocess.CompletedProcess:
     code = f"""
 import site, sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in str(finder)]  # that of the checkout
-before = list(sys.path); site.addsitedir({str(folder)!r})
+for name in [name for name in sys.modules if name.startswith("__editable__")]:
+    del sys.modules[name]  # its namesake in the folder would not be imported
+before = list(sys.path); sys.path.insert(0, {str(folder)!r}); site.addsitedir({str(folder)!r})
 sys.path[:] = [{str(folder)!r}, *(path for path in sys.path if path not in before), *before]
 import mmvit_plugins; mmvit_plugins.ensure_config_scopes()
 from mmengine.config import Config
