@@ -15,4 +15,4 @@ model = dict(
     decode_head=dict(in_channels=[24, 48, 96, 128], channels=48, num_classes=6, norm_cfg=dict(type="BN")),
     auxiliary_head=dict(in_channels=96, channels=48, num_classes=6, norm_cfg=dict(type="BN")),
 )
-default_hooks = dict(logger=dict(interval=20), checkpoint=dict(interval=300))
+default_hooks = dict(logger=dict(interval=20), checkpoint=dict(interval=325))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["enable_tta", "main", "test"]
 
 EXAMPLES = """examples:
-  %(prog)s configs/stvit/upernet_scenes.py work_dirs/stvit/upernet_scenes/iter_600.pth
+  %(prog)s configs/stvit/upernet_scenes.py work_dirs/stvit/upernet_scenes/iter_650.pth
   %(prog)s CONFIG CHECKPOINT --tta --out metrics.json --dump predictions.pkl --show-dir pictures"""
 
 

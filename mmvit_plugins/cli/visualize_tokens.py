@@ -24,7 +24,7 @@ __all__ = ["Normalisation", "build_backbone", "draw_stages", "main", "visualize"
 
 EXAMPLES = """examples:
   %(prog)s photo.jpg --arch small --checkpoint stvit_small_official.pth
-  %(prog)s photo.jpg --config configs/stvit/upernet_scenes.py --checkpoint work_dirs/demo/iter_600.pth
+  %(prog)s photo.jpg --config configs/stvit/upernet_scenes.py --checkpoint work_dirs/demo/iter_650.pth
   %(prog)s photo.jpg                 random weights: the regions follow little more than the grid
   %(prog)s                           a built-in scene
 

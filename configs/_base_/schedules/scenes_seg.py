@@ -1,7 +1,7 @@
 # About two minutes on two CPU cores for the 1 M-parameter STViT. Ours: trained from scratch, one-cycle-like warm-up and
 # polynomial fall.
-max_iters = 600
-train_cfg = dict(type="IterBasedTrainLoop", max_iters=max_iters, val_interval=300)
+max_iters = 650
+train_cfg = dict(type="IterBasedTrainLoop", max_iters=max_iters, val_interval=325)
 val_cfg = dict(type="ValLoop")
 test_cfg = dict(type="TestLoop")
 optim_wrapper = dict(
