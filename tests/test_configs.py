@@ -249,6 +249,8 @@ def check_decay(cfg: Config, model: nn.Module) -> None:
     for module in model.modules() if "norm_decay_mult" in rules else ():
         if isinstance(module, norms):
             assert {decay[id(p)] for p in module.parameters()} == {0.0}
+    for name, parameter in model.named_parameters() if rules else ():
+        assert not name.endswith((".gamma1", ".gamma2")) or decay[id(parameter)] == 0.0, "layer scale"
 
 
 @pytest.mark.parametrize(

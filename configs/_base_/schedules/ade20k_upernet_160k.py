@@ -6,7 +6,8 @@ test_cfg = dict(type="TestLoop")
 optim_wrapper = dict(
     type="OptimWrapper",
     optimizer=dict(type="AdamW", lr=6e-5, betas=(0.9, 0.999), weight_decay=0.01),
-    paramwise_cfg=dict(norm_decay_mult=0.0),
+    # Nor on layer scale, the one other vector that is no bias. Biases decay, as in the recipe.
+    paramwise_cfg=dict(norm_decay_mult=0.0, bias_decay_mult=1.0, flat_decay_mult=0.0),
 )
 param_scheduler = [
     dict(type="LinearLR", start_factor=1e-6, by_epoch=False, begin=0, end=1500),
