@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from backbone_cases import backbone_cases, image
+from hosts import require_host
 from test_backbone_training import OUTPUTS, gradients, loss_of
 from test_resume import run, runner_for
 from torch import Tensor
@@ -134,7 +135,7 @@ default_hooks = dict(logger=dict(interval=1), checkpoint=dict(interval=2, save_b
 
 def test_a_training_by_two_processes_validates_as_one_does(root: Path, tmp_path: Path) -> None:
     """Five scenes in two processes: one of them is padded, and must not count twice."""
-    pytest.importorskip("mmseg")
+    require_host("mmseg")
     from mmvit_plugins.cli import test as test_tool
 
     (tmp_path / "tiny.py").write_text(TRAINING.format(base=str(root / "configs" / "stvit" / "upernet_scenes.py")))

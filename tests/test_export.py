@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from backbone_cases import BackboneCase, backbone_cases, image
+from hosts import require_host
 from test_backbone_contract import assert_same, outputs
 from torch import Tensor, nn
 
@@ -96,7 +97,7 @@ def test_onnx_at_a_fixed_size(case: BackboneCase, tmp_path: Path) -> None:
 @pytest.mark.parametrize("exporter, size", [("tracing", (192, 192)), ("program", (65, 90))], ids=str)
 def test_onnx_of_a_whole_segmenter(exporter: str, size: tuple[int, int], tmp_path: Path) -> None:
     """STViT + UPerNet, from the normalised image to the logits, at a fixed size (R27)."""
-    pytest.importorskip("mmseg")
+    require_host("mmseg")
     from mmengine.registry import DefaultScope
     from mmseg.registry import MODELS
 

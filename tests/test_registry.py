@@ -9,20 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hosts import HOSTS, require_host
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import DefaultScope
 
 import mmvit_plugins.registry as registry
-from mmvit_plugins.environment import find_problems
 
-HOSTS = ("mmseg", "mmdet", "mmpretrain")
 STVIT = dict(type="mmvit_plugins.STViT", arch="mini", out_indices=(0, 2))
-
-
-def require_host(name: str) -> None:
-    problems = find_problems([name])
-    if problems:
-        pytest.skip(f"{name} cannot be used here: {' '.join(problems)}")
 
 
 def run_python(code: str, root: Path) -> str:
