@@ -1,6 +1,6 @@
 # STViT-S + Semantic FPN on ADE20K, crop 512.
 #
-# No dense configs were released (see upernet_ade20k.py). Borrowed: the PVT recipe (papers.md 0): FPN 256, head 128,
+# No dense configs were released (see upernet_ade20k.py). Borrowed: the PVT recipe (docs/recipes.md): FPN 256, head 128,
 # dropout 0.1, AdamW 2e-4, weight decay 1e-4, 40k iterations on 8 GPUs; 4 images per GPU and the pipeline from Context
 # Cluster. Ours: drop path 0.1, the ImageNet value of STViT-S, since the schedule is a quarter of UPerNet's.
 # Super tokens as in upernet_ade20k.py: 32 x 32 pixels, 16 x 16 of them in a crop.

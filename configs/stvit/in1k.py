@@ -1,4 +1,4 @@
-# STViT-S on ImageNet-1k at 224: the authors' recipe (papers.md 1). Published: 83.6 % top-1 with 25 M parameters and 4.4
+# STViT-S on ImageNet-1k at 224: the authors' recipe (docs/recipes.md). Published: 83.6 % top-1 with 25 M parameters and 4.4
 # GFLOPs (their README; not trained by us). Drop path 0.1.
 # Super tokens of 8 x 8 and 4 x 4 tokens in stages 1 and 2, 32 x 32 pixels each: 7 x 7 of them at 224.
 _base_ = [

@@ -1,4 +1,4 @@
-# STViT-S at 384, fine-tuned from the 224 model: the authors' recipe (papers.md 1): 30 epochs at constant lr 5e-6, weight
+# STViT-S at 384, fine-tuned from the 224 model: the authors' recipe (docs/recipes.md): 30 epochs at constant lr 5e-6, weight
 # decay 1e-8. They keep the model in eval mode: here norm_eval holds the backbone's batch norms, drop path is 0, and the
 # neck's batch norm is the one exception: it trains. Published: 85.0 % top-1, 14.1 GFLOPs.
 # Super tokens of 32 x 32 pixels, 12 x 12 of them at 384.

@@ -1,4 +1,4 @@
-# STViT-L on ImageNet-1k at 224: in1k.py with the largest arch and drop path 0.6 (papers.md 1). Published: 85.3 % top-1, 95 M
+# STViT-L on ImageNet-1k at 224: in1k.py with the largest arch and drop path 0.6 (docs/recipes.md). Published: 85.3 % top-1, 95 M
 # parameters, 15.6 GFLOPs. The authors advise drop path 0.4 for the first 260 epochs and 0.6 for the last 40: train with
 # --cfg-options model.backbone.drop_path_rate=0.4, stop after 260, and go on with --resume.
 _base_ = "./in1k.py"

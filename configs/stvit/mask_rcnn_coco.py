@@ -1,7 +1,7 @@
 # STViT-S + Mask R-CNN on COCO, 1x (12 epochs).
 #
 # No dense configs were released (see upernet_ade20k.py). Borrowed: AdamW 1e-4, weight decay 0.05, warm-up 1000, 8 GPUs x 2
-# images and drop path 0.2 from the Swin recipe (papers.md 0). Ours: the combination; batch norms train (no norm_eval).
+# images and drop path 0.2 from the Swin recipe (docs/recipes.md). Ours: the combination; batch norms train (no norm_eval).
 # Super tokens of 32 x 32 pixels: 25 x 42 of them in an 800 x 1333 image. Stage 3 attends globally over 50 x 84 tokens.
 _base_ = [
     "../_base_/models/mask_rcnn.py",

@@ -1,5 +1,5 @@
 # STViT-S + Mask R-CNN on COCO, 3x (36 epochs) with multi-scale training: mask_rcnn_coco.py with the Swin recipe's 3x
-# schedule and pipeline (papers.md 0). Training sizes differ between batches, super tokens stay 32 x 32 pixels.
+# schedule and pipeline (docs/recipes.md). Training sizes differ between batches, super tokens stay 32 x 32 pixels.
 _base_ = [
     "../_base_/models/mask_rcnn.py",
     "../_base_/datasets/coco_instance_multiscale.py",

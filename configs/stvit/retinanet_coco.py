@@ -1,6 +1,6 @@
 # STViT-S + RetinaNet on COCO, 1x (12 epochs).
 #
-# No dense configs were released (see upernet_ade20k.py). Borrowed: the PVT recipe (papers.md 0): AdamW 1e-4, weight decay
+# No dense configs were released (see upernet_ade20k.py). Borrowed: the PVT recipe (docs/recipes.md): AdamW 1e-4, weight decay
 # 1e-4, 8 GPUs x 2 images, FPN from stage 2 with extra convolutions on the input. Warm-up 500 is that of PVT's Mask R-CNN.
 # Ours: drop path 0.1, the ImageNet value of STViT-S; 1333 x 800 instead of the 640-pixel variant that was read.
 # RetinaNet takes no map of stage 1, so out_indices leave it out. Super tokens as in mask_rcnn_coco.py.

@@ -1,7 +1,7 @@
 # STViT-S + UPerNet on ADE20K, crop 512.
 #
 # The authors of STViT released no dense configs, so nothing here is theirs but the backbone. Borrowed: optimiser,
-# schedule, batch 8 x 2, auxiliary head and drop path 0.3 from the Swin recipe (papers.md 0; UniFormer, the nearest
+# schedule, batch 8 x 2, auxiliary head and drop path 0.3 from the Swin recipe (docs/recipes.md; UniFormer, the nearest
 # published relative, does the same). Ours: super tokens stay as in ImageNet training, and the choice of no layer-wise
 # decay.
 # Super tokens of 32 x 32 pixels (cells 8 and 4 in stages 1 and 2): 7 x 7 at 224, 16 x 16 at 512, up to 16 x 64 for a

@@ -1,4 +1,4 @@
-# ADE20K, 150 classes, crop 512: resize, crop and augmentation of the Swin and Context Cluster recipes (papers.md 0).
+# ADE20K, 150 classes, crop 512: resize, crop and augmentation of the Swin and Context Cluster recipes (docs/recipes.md).
 # The data set itself says that label 0 is "other" and becomes 255 (reduce_zero_label), once and for all steps.
 # Where the data lie: `--data-root DIR` of the tools, or ADE20K_ROOT=DIR.
 dataset_type = "ADE20KDataset"

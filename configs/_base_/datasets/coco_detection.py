@@ -1,4 +1,4 @@
-# COCO 2017 boxes, 1333 x 800, flip only, 2 images per GPU (the 1x recipes of papers.md 0).
+# COCO 2017 boxes, 1333 x 800, flip only, 2 images per GPU (the 1x recipes of docs/recipes.md).
 # Where the data lie: `--data-root DIR` of the tools, or COCO_ROOT=DIR (it also reaches the metric's annotation file).
 dataset_type = "CocoDataset"
 data_root = "{{$COCO_ROOT:data/coco}}/"

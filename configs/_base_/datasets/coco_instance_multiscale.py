@@ -1,4 +1,4 @@
-# COCO 2017 for the 3x schedule: short side 480-800 and DETR-style crop (Swin recipe, papers.md 0).
+# COCO 2017 for the 3x schedule: short side 480-800 and DETR-style crop (Swin recipe, docs/recipes.md).
 _base_ = "./coco_instance.py"
 scales = [(side, 1333) for side in range(480, 801, 32)]
 train_pipeline = [

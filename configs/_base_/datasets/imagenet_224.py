@@ -1,6 +1,6 @@
-# ImageNet-1k at 224 with the augmentation of papers.md 1: RandAugment m9-mstd0.5-inc1, random erasing 0.25, repeated
+# ImageNet-1k at 224 with the augmentation of docs/recipes.md: RandAugment m9-mstd0.5-inc1, random erasing 0.25, repeated
 # augmentation. The recipe's colour jitter 0.4 is left out: timm, which the authors train with, switches it off when
-# RandAugment is on. Test: short side 256, centre crop 224 (the usual 0.875; the authors' ratio is not in papers.md).
+# RandAugment is on. Test: short side 256, centre crop 224 (the usual 0.875; the authors' ratio is not in docs/recipes.md).
 # Where the data lie: `--data-root DIR` of the tools, or IMAGENET_ROOT=DIR with train/ and val/ below it.
 dataset_type = "ImageNet"
 data_root = "{{$IMAGENET_ROOT:data/imagenet}}"

@@ -1,5 +1,5 @@
 # ImageNet-1k at 384 for fine-tuning: the augmentation of imagenet_224.py (that the authors keep it at 384 is not in
-# papers.md), 64 images per GPU. Test: short side 438, centre crop 384, the ratio of imagenet_224.py.
+# docs/recipes.md), 64 images per GPU. Test: short side 438, centre crop 384, the ratio of imagenet_224.py.
 _base_ = "./imagenet_224.py"
 train_pipeline = [
     dict(type="LoadImageFromFile"),

@@ -1,5 +1,5 @@
 # An image classifier trained with label smoothing 0.1 and, chosen with equal chance for each batch, mixup 0.8 or cutmix
-# 1.0 (papers.md 1). The family's config adds backbone, neck and the head's in_channels.
+# 1.0 (docs/recipes.md). The family's config adds backbone, neck and the head's in_channels.
 model = dict(
     _scope_="mmpretrain",
     type="ImageClassifier",

@@ -1,4 +1,4 @@
-# RetinaNet with extra convolutions of FPN on the input (papers.md 0); the other numbers are those of
+# RetinaNet with extra convolutions of FPN on the input (docs/recipes.md); the other numbers are those of
 # MMDetection's base. The family's config adds the backbone, which starts at stage 2, and the neck's in_channels.
 model = dict(
     _scope_="mmdet",

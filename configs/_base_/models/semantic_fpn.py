@@ -1,4 +1,4 @@
-# Semantic FPN: FPN with 256 channels, FPN head with 128 channels, dropout 0.1 (PVT and Context Cluster, papers.md 0).
+# Semantic FPN: FPN with 256 channels, FPN head with 128 channels, dropout 0.1 (PVT and Context Cluster, docs/recipes.md).
 # The family's config adds the backbone and the neck's in_channels.
 model = dict(
     _scope_="mmseg",

@@ -1,4 +1,4 @@
-# "PVT recipe" for Semantic FPN on ADE20K (papers.md 0): AdamW 2e-4, weight decay 1e-4, 40k iterations, poly power 0.9, no
+# "PVT recipe" for Semantic FPN on ADE20K (docs/recipes.md): AdamW 2e-4, weight decay 1e-4, 40k iterations, poly power 0.9, no
 # warm-up; 8 GPUs. The images per GPU (4) are Context Cluster's, whose 80k iterations at 1e-4 are this schedule on 4 GPUs.
 train_cfg = dict(type="IterBasedTrainLoop", max_iters=40000, val_interval=4000)
 val_cfg = dict(type="ValLoop")

@@ -1,4 +1,4 @@
-# "Swin recipe" for UPerNet on ADE20K (papers.md 0): AdamW 6e-5, weight decay 0.01 but none on norms, 160k iterations,
+# "Swin recipe" for UPerNet on ADE20K (docs/recipes.md): AdamW 6e-5, weight decay 0.01 but none on norms, 160k iterations,
 # warm-up 1500, linear fall to 0; 8 GPUs x 2 images.
 train_cfg = dict(type="IterBasedTrainLoop", max_iters=160000, val_interval=16000)
 val_cfg = dict(type="ValLoop")

@@ -1,4 +1,4 @@
-# "Swin recipe" for Mask R-CNN on COCO (papers.md 0): AdamW 1e-4, weight decay 0.05 but none on norms, warm-up 1000; 12
+# "Swin recipe" for Mask R-CNN on COCO (docs/recipes.md): AdamW 1e-4, weight decay 0.05 but none on norms, warm-up 1000; 12
 # epochs with drops at 8 and 11 (1x); 8 GPUs x 2 images.
 train_cfg = dict(type="EpochBasedTrainLoop", max_epochs=12, val_interval=1)
 val_cfg = dict(type="ValLoop")

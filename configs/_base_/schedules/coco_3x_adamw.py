@@ -1,4 +1,4 @@
-# coco_1x_adamw.py over 36 epochs, drops at 27 and 33 (Swin recipe, papers.md 0).
+# coco_1x_adamw.py over 36 epochs, drops at 27 and 33 (Swin recipe, docs/recipes.md).
 _base_ = "./coco_1x_adamw.py"
 train_cfg = dict(max_epochs=36)
 param_scheduler = [

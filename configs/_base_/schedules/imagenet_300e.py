@@ -1,4 +1,4 @@
-# STViT's ImageNet recipe (papers.md 1): AdamW, weight decay 0.05 but none on norms, biases and vectors; lr 5e-4 x
+# STViT's ImageNet recipe (docs/recipes.md): AdamW, weight decay 0.05 but none on norms, biases and vectors; lr 5e-4 x
 # batch / 512 = 1e-3 at batch 1024; warm-up 5 epochs from 1e-6, cosine over 300 epochs to 1e-5, 10 epochs more at 1e-5; no
 # gradient clipping. timm's cosine starts counting before the warm-up, this one after it: at most 3 % between the two.
 # The authors keep an average of the weights (0.99996) but evaluate and publish the raw ones, so there is none here.

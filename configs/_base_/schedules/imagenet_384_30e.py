@@ -1,5 +1,5 @@
-# STViT's fine-tuning recipe for 384 pixels (papers.md 1): 30 epochs, constant lr 5e-6, weight decay 1e-8, no warm-up. The
-# batch (8 GPUs x 64) is ours: papers.md has none.
+# STViT's fine-tuning recipe for 384 pixels (docs/recipes.md): 30 epochs, constant lr 5e-6, weight decay 1e-8, no warm-up. The
+# batch (8 GPUs x 64) is ours: docs/recipes.md has none.
 train_cfg = dict(by_epoch=True, max_epochs=30, val_interval=1)
 val_cfg = dict()
 test_cfg = dict()
