@@ -1,6 +1,7 @@
 # MMSegmentation's own MiT-B0 + SegFormer head on CamVid, the yardstick for upernet_camvid.py: same data, crop, schedule
 # and seed. Architecture numbers are SegFormer-B0's as MMSegmentation ships them; from scratch, as ours.
 _base_ = ["../_base_/datasets/camvid.py", "../_base_/schedules/camvid.py", "../_base_/runtime/seg.py"]
+class_weight = [0.80, 0.61, 4.79, 0.48, 2.21, 1.25, 4.50, 4.57, 1.83, 5.43, 6.27]  # of _base_/datasets/camvid.py
 model = dict(
     type="EncoderDecoder",
     data_preprocessor=dict(
@@ -37,9 +38,9 @@ model = dict(
         num_classes=11,
         norm_cfg=dict(type="BN", requires_grad=True),
         align_corners=False,
-        loss_decode=dict(type="CrossEntropyLoss", use_sigmoid=False, loss_weight=1.0),
+        loss_decode=dict(type="CrossEntropyLoss", use_sigmoid=False, loss_weight=1.0, class_weight=class_weight),
     ),
     train_cfg=dict(),
     test_cfg=dict(mode="whole"),
 )
-default_hooks = dict(checkpoint=dict(interval=300))
+default_hooks = dict(checkpoint=dict(interval=400))

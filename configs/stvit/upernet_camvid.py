@@ -13,10 +13,23 @@ _base_ = [
     "../_base_/schedules/camvid.py",
     "../_base_/runtime/seg.py",
 ]
+class_weight = [0.80, 0.61, 4.79, 0.48, 2.21, 1.25, 4.50, 4.57, 1.83, 5.43, 6.27]  # of _base_/datasets/camvid.py
 model = dict(
     data_preprocessor=dict(size=(256, 256)),
     backbone=dict(type="mmvit_plugins.STViT", arch="tiny", out_indices=(0, 1, 2, 3), drop_path_rate=0.1),
-    decode_head=dict(in_channels=[32, 64, 160, 256], channels=64, num_classes=11, norm_cfg=dict(type="BN")),
-    auxiliary_head=dict(in_channels=160, channels=64, num_classes=11, norm_cfg=dict(type="BN")),
+    decode_head=dict(
+        in_channels=[32, 64, 160, 256],
+        channels=64,
+        num_classes=11,
+        norm_cfg=dict(type="BN"),
+        loss_decode=dict(class_weight=class_weight),
+    ),
+    auxiliary_head=dict(
+        in_channels=160,
+        channels=64,
+        num_classes=11,
+        norm_cfg=dict(type="BN"),
+        loss_decode=dict(class_weight=class_weight),
+    ),
 )
-default_hooks = dict(checkpoint=dict(interval=300))
+default_hooks = dict(checkpoint=dict(interval=400))

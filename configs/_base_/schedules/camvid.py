@@ -1,8 +1,8 @@
 # One schedule for every CamVid config, so that models can be compared: from scratch, no pretrained weights. Ours.
 # AdamW and the polynomial fall to zero follow the Swin recipe (docs/recipes.md); lr and weight decay are higher than its 6e-5
 # and 0.01, which fine-tune pretrained weights.
-max_iters = 3000
-train_cfg = dict(type="IterBasedTrainLoop", max_iters=max_iters, val_interval=300)
+max_iters = 4000
+train_cfg = dict(type="IterBasedTrainLoop", max_iters=max_iters, val_interval=400)
 val_cfg = dict(type="ValLoop")
 test_cfg = dict(type="TestLoop")
 optim_wrapper = dict(
