@@ -49,7 +49,7 @@ format:
 
 # What builds and runs leave behind; the environment and the kept wheels stay. `distclean` removes the environment as well.
 clean:
-	rm -rf build dist *.egg-info mmvit_plugins/.mim/configs mmvit_plugins/.mim/tools mmvit_plugins/.mim/model-index.yml
+	rm -rf build dist *.egg-info
 	rm -rf .pytest_cache .ruff_cache .hypothesis work_dirs/demo
 	find . -name __pycache__ -not -path "./$(VENV)/*" -not -path './.git/*' -prune -exec rm -rf {} +
 

@@ -107,10 +107,28 @@ def _apply_options(cfg: Config, options: list[str]) -> None:
     for key in changes:
         if not _has_key(cfg, key):
             print(f"warning: --cfg-options {key}: the config has no such entry, it is added", file=sys.stderr)
+    lengths = {key: (cfg.get("train_cfg") or {}).get(key) for key in ("max_iters", "max_epochs")}
     try:
         cfg.merge_from_dict(changes)
     except (KeyError, TypeError, IndexError) as error:
         raise UserError(f"--cfg-options {' '.join(options)} does not fit the config: {error}") from error
+    if not any(key.startswith("param_scheduler") for key in changes):
+        _end_schedules_with_training(cfg, lengths)
+
+
+def _end_schedules_with_training(cfg: Config, lengths: dict[str, int | None]) -> None:
+    """Schedulers that ended with the training go on doing so when an option made it longer or shorter."""
+    for key, old in lengths.items():
+        new = (cfg.get("train_cfg") or {}).get(key)
+        if new == old or old is None or new is None:
+            continue
+        schedulers = cfg.get("param_scheduler") or []
+        for one in schedulers if isinstance(schedulers, (list, tuple)) else [schedulers]:
+            if one.get("by_epoch", True) == (key == "max_epochs") and one.get("end") == old:
+                one["end"] = new
+                if "T_max" in one:
+                    one["T_max"] += new - old
+                print(f"note: {one['type']} ended at {old} with the training and now ends at {new}", file=sys.stderr)
 
 
 def _has_key(cfg: Any, key: str) -> bool:

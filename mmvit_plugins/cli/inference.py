@@ -145,7 +145,7 @@ class Predictor:
 
     Raises:
         DamagedFileError: the checkpoint cannot be read.
-        ValueError: nothing in it fits the model.
+        ValueError: nothing in it fits the model, or a whole part of the model is missing in it.
     """
 
     def __init__(self, cfg: Config, checkpoint: str, device: str = "cpu") -> None:
@@ -162,7 +162,7 @@ class Predictor:
         self.model = MODELS.build(cfg.model)
         with reading_checkpoint(checkpoint):
             state = load_checkpoint(self.model, checkpoint, map_location="cpu")
-        self.report = report_match(self.model, state, checkpoint)
+        self.report = report_match(self.model, state, checkpoint, whole=True)
         self.model.to(device).eval()
         self.meta = _dataset_meta(cfg, state)
         self.pipeline: Callable[[dict], dict] = Compose(_image_pipeline(cfg))

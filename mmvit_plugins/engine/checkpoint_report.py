@@ -13,16 +13,17 @@ from torch import Tensor, nn
 __all__ = ["report_match"]
 
 
-def report_match(model: nn.Module, checkpoint: Mapping[str, Any], source: str | Path) -> str:
+def report_match(model: nn.Module, checkpoint: Mapping[str, Any], source: str | Path, whole: bool = False) -> str:
     """One line on how many tensors of ``model`` the checkpoint holds in the same shape.
 
     Args:
         model: the model, not wrapped by DDP. Of a model for test-time augmentation the one inside counts.
         checkpoint: what was loaded, with or without a ``state_dict`` entry.
         source: the file, for the message.
+        whole: refuse a file that lacks a whole part (a head or a backbone), whose outputs would be random.
 
     Raises:
-        ValueError: nothing fits, so that the file belongs to another model.
+        ValueError: nothing fits, so that the file belongs to another model; or, with ``whole``, a part has no tensor.
     """
     # Here, because it imports all models, which a hook alone does not need.
     from mmvit_plugins.checkpoints import load_report
@@ -37,6 +38,14 @@ def report_match(model: nn.Module, checkpoint: Mapping[str, Any], source: str | 
             f"no tensor of {source} fits the model: it holds {len(state)} tensors such as {there}, and the model has "
             f"{report.total} such as {wanted}. Choose the config that the checkpoint was trained with, or convert "
             "official weights with tools/convert_checkpoint.py."
+        )
+    there = {key.split(".")[0] for key in report.matched}
+    # An auxiliary head serves training only.
+    parts = {key.split(".")[0] for key in report.missing + report.mismatched} - there - {"auxiliary_head"}
+    if whole and parts:
+        raise ValueError(
+            f"{source} has no weights for {', '.join(sorted(parts))} of this model ({report}): its outputs would be "
+            "random. Train first (load_from and init_cfg take such a file), or choose the config it was trained with."
         )
     return f"{source}: {report}"
 

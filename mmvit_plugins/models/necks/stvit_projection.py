@@ -25,6 +25,7 @@ class STViTProjection(BaseModule):
         in_channels: channels of the backbone's last stage.
         out_channels: channels of the features.
         norm_cfg: config of the batch norm.
+        norm_eval: keep the batch norm in eval mode, as the authors do when they fine-tune at 384 pixels.
         init_cfg: mmengine's initialisation config.
     """
 
@@ -33,6 +34,7 @@ class STViTProjection(BaseModule):
         in_channels: int,
         out_channels: int = 1024,
         norm_cfg: dict = dict(type="BN"),  # noqa: B006
+        norm_eval: bool = False,
         init_cfg: dict | list[dict] | None = None,
     ) -> None:
         if init_cfg is None:
@@ -40,6 +42,14 @@ class STViTProjection(BaseModule):
         super().__init__(init_cfg=init_cfg)
         self.proj = nn.Linear(in_channels, out_channels)
         self.norm = build_norm_layer(dict(norm_cfg), out_channels)[1]
+        self.norm_eval = norm_eval
+
+    def train(self, mode: bool = True) -> STViTProjection:
+        """As ``nn.Module.train``, but the batch norm stays in eval mode with ``norm_eval``."""
+        super().train(mode)
+        if mode and self.norm_eval:
+            self.norm.eval()
+        return self
 
     def forward(self, inputs: tuple[Tensor, ...] | Tensor) -> tuple[Tensor]:
         """Maps, the last one (B, C, H, W) -> features ((B, out_channels),), a tuple as MMPretrain's heads expect."""
