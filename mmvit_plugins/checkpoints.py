@@ -16,7 +16,11 @@ from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from .key_rules import strip_prefixes
+from .models.backbones.context_cluster_weights import CONTEXT_CLUSTER_SIGNATURE, convert_context_cluster
+from .models.backbones.dvt_weights import DVT_SIGNATURE, convert_dvt
+from .models.backbones.efficientvit_weights import EFFICIENTVIT_SIGNATURE, convert_efficientvit
 from .models.backbones.stvit_weights import STVIT_SIGNATURE, convert_stvit
+from .models.voxel.flatformer_weights import FLATFORMER_SIGNATURE, convert_flatformer
 from .registry import WEIGHT_INITIALIZERS
 from .tensor_files import read_state_dict
 
@@ -29,19 +33,26 @@ class Family:
 
     Args:
         signature: regular expression of a key that each of its files has, without wrapper prefixes.
-        convert: official state dict -> MMPretrain layout (``backbone.``, ``neck.``, ``head.``).
+        convert: official state dict -> MMPretrain layout (``backbone.``, ``neck.``, ``head.``; a segmentation
+            model's head: ``decode_head.``).
     """
 
     signature: str
     convert: Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 
 
-FAMILIES: dict[str, Family] = {"stvit": Family(STVIT_SIGNATURE, convert_stvit)}
+FAMILIES: dict[str, Family] = {
+    "dvt": Family(DVT_SIGNATURE, convert_dvt),
+    "efficientvit": Family(EFFICIENTVIT_SIGNATURE, convert_efficientvit),
+    "flatformer": Family(FLATFORMER_SIGNATURE, convert_flatformer),
+    "stvit": Family(STVIT_SIGNATURE, convert_stvit),
+    "context_cluster": Family(CONTEXT_CLUSTER_SIGNATURE, convert_context_cluster),
+}
 
 # Which of the converted parts a file for a library holds.
 LAYOUTS: dict[str, tuple[str, ...]] = {
     "mmpretrain": ("backbone.", "neck.", "head."),
-    "mmsegmentation": ("backbone.",),
+    "mmsegmentation": ("backbone.", "decode_head."),
     "mmdetection": ("backbone.",),
 }
 
@@ -139,7 +150,7 @@ class OfficialPretrained:
     Args:
         checkpoint: path or URL.
         family: name in ``FAMILIES``; None: recognised by the keys.
-        part: which part of the file to take, ``'backbone'``, ``'neck'`` or ``'head'``; None: the one that fits best.
+        part: which part of the file to take, ``'backbone'``, ``'neck'``, ``'head'`` or ``'decode_head'``; None: the one that fits best.
 
     Raises:
         ValueError: nothing in the file fits, or a tensor has another shape (the file of another architecture).
@@ -149,8 +160,8 @@ class OfficialPretrained:
     def __init__(self, checkpoint: str, family: str | None = None, part: str | None = None) -> None:
         if not isinstance(checkpoint, str) or not checkpoint:
             raise ValueError(f"checkpoint must be a path or URL, got {checkpoint!r}")
-        if part not in (None, "backbone", "neck", "head"):
-            raise ValueError(f"part must be 'backbone', 'neck', 'head' or None, got {part!r}")
+        if part not in (None, "backbone", "neck", "head", "decode_head"):
+            raise ValueError(f"part must be 'backbone', 'neck', 'head', 'decode_head' or None, got {part!r}")
         self.checkpoint, self.family, self.part = checkpoint, family, part
 
     def __call__(self, module: nn.Module) -> None:
@@ -159,14 +170,15 @@ class OfficialPretrained:
         own = module.state_dict()
         if any(key.startswith("backbone.") for key in own):
             # A classifier for other classes: its head stays as it is, everything else must fit.
-            other = [k for k in state if k.startswith("head.") and k in own and own[k].shape != state[k].shape]
+            other = [k for k in state if k.startswith(("head.", "decode_head.")) and k in own and own[k].shape != state[k].shape]
             if other:
                 print_log(
                     f"{self.checkpoint}: {', '.join(other)} are for other classes, not loaded", "current", WARNING
                 )
                 state = {key: value for key, value in state.items() if key not in other}
         report = load_report(module, state)
-        if not report.matched or report.mismatched or report.other_depth() or report.missing_body():
+        needed = [key for key in report.missing_body() if not _is_optional(module, key)]
+        if not report.matched or report.mismatched or report.other_depth() or needed:
             raise ValueError(f"{self.checkpoint} does not fit {type(module).__name__}: {report}")
         module.load_state_dict({key: value for key, value in state.items() if key in own}, strict=False)
         # mmengine initialises the children after this call: they are done.
@@ -185,7 +197,7 @@ class OfficialPretrained:
                 break
         if self.part is not None:
             return _part(tensors, self.part)
-        options = [tensors, *(_part(tensors, name) for name in ("backbone", "neck", "head"))]
+        options = [tensors, *(_part(tensors, name) for name in ("backbone", "neck", "head", "decode_head"))]
         options.append({f"backbone.{key}": value for key, value in tensors.items()})
         own = set(module.state_dict())
         return max(options, key=lambda keys: len(own & set(keys)))
@@ -198,3 +210,13 @@ class OfficialPretrained:
 def _part(state: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     """The entries below ``name.``, without it."""
     return {key[len(name) + 1 :]: value for key, value in state.items() if key.startswith(f"{name}.")}
+
+
+def _is_optional(module: nn.Module, key: str) -> bool:
+    """Whether a backbone says of a weight that files need not have it (``optional_weights``, a regular expression).
+
+    Norms behind the outputs of a dense backbone: a classifier's file has that of the last stage only.
+    """
+    backbone = getattr(module, "backbone", module)
+    pattern = getattr(backbone, "optional_weights", None)
+    return pattern is not None and re.fullmatch(pattern, key.removeprefix("backbone.")) is not None

@@ -15,6 +15,10 @@ from typing import Any
 
 import pytest
 import torch
+from golden_runners import dvt, flatformer
+from golden_runners.context_cluster import run_context_cluster
+from golden_runners.efficientvit import run_efficientvit
+from golden_runners.tome import check_tome
 from torch import Tensor, nn
 
 from mmvit_plugins.checkpoints import OfficialPretrained
@@ -72,6 +76,16 @@ def run_stvit(variant: str, manifest: dict[str, Any], checkpoint: str, x: Tensor
 
 FAMILIES: dict[str, Callable[[str, dict[str, Any], str, Tensor], tuple[dict[str, Tensor], float]]] = {
     "stvit": run_stvit,
+    "coc": run_context_cluster,
+    "efficientvit": run_efficientvit,
+}
+
+
+# Families whose manifests have a form of their own: (fill.py of the folder, manifest, case, empty folder) -> None.
+CHECKS: dict[str, Callable[[ModuleType, Path, str, Path], None]] = {
+    "dvt": dvt.check,
+    "flatformer": flatformer.check,
+    "tome": check_tome,
 }
 
 
@@ -90,10 +104,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def test_golden(path: Path, case_name: str, tmp_path: Path) -> None:
     """Every stored slice within the tolerance; mean, std and largest value of the whole map as well."""
-    family = max((f for f in FAMILIES if path.stem.startswith(f + "_")), key=len, default=None)
+    family = max((f for f in [*FAMILIES, *CHECKS] if path.stem.startswith(f + "_")), key=len, default=None)
     if family is None:
         pytest.skip(f"{path.stem}: no model of this package belongs to it yet")
     fill = load_fill(path.parent)
+    if family in CHECKS:
+        CHECKS[family](fill, path, case_name, tmp_path)
+        return
     manifest = json.loads(path.read_text())
     case, expected = next((c, e) for c, e in fill.golden_cases(path.stem) if c["name"] == case_name)
     checkpoint = tmp_path / "official.pth"

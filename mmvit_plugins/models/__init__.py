@@ -1,7 +1,39 @@
 """Backbones, necks and token reducers. Importing this needs torch, mmengine and mmcv (without operators), no host."""
 
-from .backbones import STViT
+from .backbones import DVT, ContextCluster, EfficientViT, FlatFormer, STViT
+from .classifiers import DVTClassifier
+from .multitask import MultiTaskModel
 from .necks import STViTProjection
-from .token_reduction import SuperTokenMap, SuperTokens, TokenMap, TokenReducer
+from .token_reduction import (
+    ContextClusters,
+    EqualGroups,
+    InformativeTokens,
+    Regions,
+    SelectionMap,
+    SuperTokenMap,
+    SuperTokens,
+    TokenMap,
+    TokenReducer,
+)
+from .voxel import FlatFormerEncoder
 
-__all__ = ["STViT", "STViTProjection", "SuperTokenMap", "SuperTokens", "TokenMap", "TokenReducer"]
+__all__ = [
+    "ContextCluster",
+    "ContextClusters",
+    "DVT",
+    "DVTClassifier",
+    "EfficientViT",
+    "EqualGroups",
+    "FlatFormer",
+    "FlatFormerEncoder",
+    "InformativeTokens",
+    "MultiTaskModel",
+    "Regions",
+    "STViT",
+    "STViTProjection",
+    "SelectionMap",
+    "SuperTokenMap",
+    "SuperTokens",
+    "TokenMap",
+    "TokenReducer",
+]

@@ -228,7 +228,11 @@ class ExitTransformer(BaseModule):
         """Resize a position table of another grid, so that weights of another image size load."""
         key = f"{prefix}pos_embed"
         table = state_dict.get(key)
-        if table is not None and table.shape[1:] != self.pos_embed.shape[1:] and table.shape[2] == self.cls_token.shape[2]:
+        if (
+            table is not None
+            and table.shape[1:] != self.pos_embed.shape[1:]
+            and table.shape[2] == self.cls_token.shape[2]
+        ):
             state_dict[key] = self._positions(table, self.grid)
         super()._load_from_state_dict(state_dict, prefix, *args)
 

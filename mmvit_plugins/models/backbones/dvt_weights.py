@@ -18,7 +18,14 @@ DVT_SIGNATURE = r"less_less_token\.cls_token"
 
 _MODEL = r"(" + "|".join(EXITS) + r")\."
 # Names below blocks.N., theirs to ours.
-_BLOCK = {"attn.qkv": "qkv", "attn.proj": "proj", "mlp.fc1": "fc1", "mlp.fc2": "fc2", "norm1": "norm1", "norm2": "norm2"}
+_BLOCK = {
+    "attn.qkv": "qkv",
+    "attn.proj": "proj",
+    "mlp.fc1": "fc1",
+    "mlp.fc2": "fc2",
+    "norm1": "norm1",
+    "norm2": "norm2",
+}
 _BLOCK |= {
     f"feature_resuse_mlp.{theirs}": f"reuse.{ours}"
     for theirs, ours in {"0": "norm", "1.fc1": "fc1", "1.fc2": "fc2"}.items()
