@@ -1,7 +1,41 @@
 """One file for each way of grouping tokens, all of them giving a :class:`TokenMap`."""
 
 from .base import TokenReducer
+from .clusters import ContextClusters
+from .equal_groups import EqualGroups, serpentine_keys
+from .informative_tokens import InformativeTokens
+from .merge_map import MergeMap, merge, merge_weighted
+from .regions import Regions
+from .selection_map import SelectionMap
 from .super_tokens import SuperTokenMap, SuperTokens
 from .token_map import TokenMap
+from .tome import (
+    TokenMerging,
+    bipartite_soft_matching,
+    grid_soft_matching,
+    kth_bipartite_soft_matching,
+    merge_schedule,
+    threshold_matching,
+)
 
-__all__ = ["SuperTokenMap", "SuperTokens", "TokenMap", "TokenReducer"]
+__all__ = [
+    "ContextClusters",
+    "EqualGroups",
+    "InformativeTokens",
+    "MergeMap",
+    "Regions",
+    "SelectionMap",
+    "SuperTokenMap",
+    "SuperTokens",
+    "TokenMap",
+    "TokenMerging",
+    "TokenReducer",
+    "bipartite_soft_matching",
+    "grid_soft_matching",
+    "kth_bipartite_soft_matching",
+    "merge",
+    "merge_schedule",
+    "merge_weighted",
+    "serpentine_keys",
+    "threshold_matching",
+]
