@@ -26,6 +26,22 @@ _SMALL_STVIT = dict(
 )
 #: Name in the registry -> keyword arguments of each variant to test.
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    # Regions that the odd sizes of the tests cut unevenly, more centres than a small region has points, and a layer scale
+    # that lets the branches be seen.
+    "ContextCluster": {
+        "clusters": dict(
+            arch=dict(
+                dims=(8, 16, 24, 32),
+                depths=(2, 1, 1, 1),
+                heads=(2, 2, 3, 4),
+                head_dims=(8, 8, 8, 8),
+                mlp_ratios=(8, 8, 4, 4),
+                regions=(4, (3, 2), 2, 1),
+                centres=(2, (5, 3), 2, 2),
+            ),
+            layer_scale=0.3,
+        ),
+    },
     "STViT": {
         "published": dict(arch=_SMALL_STVIT),
         "masked": dict(arch=_SMALL_STVIT, border="masked", n_iter=2),
