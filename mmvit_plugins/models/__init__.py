@@ -1,6 +1,6 @@
 """Backbones, necks and token reducers. Importing this needs torch, mmengine and mmcv (without operators), no host."""
 
-from .backbones import DVT, ContextCluster, EfficientViT, FlatFormer, STViT
+from .backbones import DVT, ContextCluster, EfficientViT, FlatFormer, Quadformer, STViT
 from .classifiers import DVTClassifier
 from .multitask import MultiTaskModel
 from .necks import STViTProjection
@@ -8,6 +8,7 @@ from .token_reduction import (
     ContextClusters,
     EqualGroups,
     InformativeTokens,
+    QuadtreeReducer,
     Regions,
     SelectionMap,
     SuperTokenMap,
@@ -28,6 +29,8 @@ __all__ = [
     "FlatFormerEncoder",
     "InformativeTokens",
     "MultiTaskModel",
+    "Quadformer",
+    "QuadtreeReducer",
     "Regions",
     "STViT",
     "STViTProjection",

@@ -2,14 +2,27 @@
 
 from .attention import SelfAttention
 from .checkpointing import checkpoint_module
+from .conv_chain import ConvChain, DSConv, FusedMBConv, MBConv, ResBlock
 from .depthwise import ConvFFN, ResidualDepthwiseConv
+from .group_attention import GroupAttention, GroupTransformerLayer, sine_positions
+from .linear_attention import MultiScaleLinearAttention, relu_linear_attention
 from .memory_format import as_map, as_tokens
 
 __all__ = [
+    "ConvChain",
     "ConvFFN",
+    "DSConv",
+    "FusedMBConv",
+    "GroupAttention",
+    "GroupTransformerLayer",
+    "MBConv",
+    "MultiScaleLinearAttention",
+    "ResBlock",
     "ResidualDepthwiseConv",
     "SelfAttention",
     "as_map",
     "as_tokens",
     "checkpoint_module",
+    "relu_linear_attention",
+    "sine_positions",
 ]

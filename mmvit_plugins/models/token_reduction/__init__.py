@@ -5,6 +5,8 @@ from .clusters import ContextClusters
 from .equal_groups import EqualGroups, serpentine_keys
 from .informative_tokens import InformativeTokens
 from .merge_map import MergeMap, merge, merge_weighted
+from .patch_scorers import FeatureScorer, PatchScorer, PixelBlurScorer, RandomScorer
+from .quadtree import Quadtree, QuadtreeReducer, build_quadtree, legal_budget
 from .regions import Regions
 from .selection_map import SelectionMap
 from .super_tokens import SuperTokenMap, SuperTokens
@@ -21,8 +23,14 @@ from .tome import (
 __all__ = [
     "ContextClusters",
     "EqualGroups",
+    "FeatureScorer",
     "InformativeTokens",
     "MergeMap",
+    "PatchScorer",
+    "PixelBlurScorer",
+    "Quadtree",
+    "QuadtreeReducer",
+    "RandomScorer",
     "Regions",
     "SelectionMap",
     "SuperTokenMap",
@@ -31,8 +39,10 @@ __all__ = [
     "TokenMerging",
     "TokenReducer",
     "bipartite_soft_matching",
+    "build_quadtree",
     "grid_soft_matching",
     "kth_bipartite_soft_matching",
+    "legal_budget",
     "merge",
     "merge_schedule",
     "merge_weighted",
