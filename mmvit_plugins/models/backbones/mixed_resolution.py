@@ -1,0 +1,206 @@
+"""A plain ViT whose tokens cover squares of different sizes; Quadformer and MSViT differ in how they choose the squares.
+
+All squares are resized to the smallest size and share one patch embedding, so the transformer sees ordinary tokens. For
+maps each token is painted over the cells that it covers.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from mmengine.model import BaseModule, ModuleList
+from mmengine.model.weight_init import trunc_normal_
+from torch import Tensor, nn
+
+from ..layers.checkpointing import checkpoint_module
+from ..layers.memory_format import as_map
+from ..layers.vit_block import ViTBlock
+from ..token_reduction.token_map import TokenMap
+from .base import HierarchicalBackbone
+
+__all__ = ["MixedResolutionViT", "MixedTokens", "PatchEmbedding", "patchify"]
+
+NUM_STAGES = 4
+OUT_TYPES = ("featmap", "cls_token")
+
+
+def patchify(image: Tensor, size: int) -> Tensor:
+    """(B, C, H, W), H and W multiples of ``size`` -> (B, H * W / size^2, C * size^2), patches in raster order."""
+    batch, channels, height, width = (int(n) for n in image.shape)
+    rows, cols = height // size, width // size
+    x = image.reshape(batch, channels, rows, size, cols, size).permute(0, 2, 4, 1, 3, 5)
+    return x.reshape(batch, rows * cols, channels * size * size)
+
+
+@dataclass(frozen=True, eq=False)
+class MixedTokens:
+    """Tokens of a batch of images, and what they cover.
+
+    Args:
+        tokens: (B, M, C), without the class token.
+        token_map: the (B, h * w) cells of the image -> M tokens.
+        grid: (h, w) of the cells.
+        key_mask: (B, M) bool, False: no token looks at this one; None: all are seen.
+        key_weight: (B, M) weights of the tokens in attention, see ``weighted_attention``; takes the mask's place.
+    """
+
+    tokens: Tensor
+    token_map: TokenMap
+    grid: tuple[int, int]
+    key_mask: Tensor | None = None
+    key_weight: Tensor | None = None
+
+
+class PatchEmbedding(BaseModule):
+    """The projection of patches, and the class token.
+
+    Args:
+        in_channels: channels of the image.
+        dim: channels C of a token.
+        patch_size: side of the patches after resizing.
+        with_cls_token: have a class token.
+    """
+
+    def __init__(self, in_channels: int, dim: int, patch_size: int, with_cls_token: bool) -> None:
+        super().__init__()
+        self.projection = nn.Conv2d(in_channels, dim, patch_size, stride=patch_size)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if with_cls_token else None
+
+    def init_weights(self) -> None:
+        """As MMPretrain's ViT, but the class token too is drawn from a truncated normal of 0.02."""
+        super().init_weights()
+        if self.cls_token is not None:
+            trunc_normal_(self.cls_token, std=0.02)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """(B, N, in_channels * patch_size^2) -> (B, N, C)."""
+        weight = self.projection.weight.flatten(1)
+        return nn.functional.linear(patches.to(weight.dtype), weight, self.projection.bias)
+
+
+class MixedResolutionViT(HierarchicalBackbone):
+    """Base of ViTs over mixed-resolution tokens. A subclass implements :meth:`tokenize`.
+
+    The layers are in four stages of about equal length (for depth 12: 3 each), all of one width and stride. The keys are
+    those of MMPretrain's VisionTransformer, whose state dicts (ViT, DeiT, MAE) load as they are; the position of a class
+    token there is added to it.
+
+    Args:
+        settings: embed_dims, depth (at least 4), num_heads.
+        in_channels: channels of the image.
+        patch_size: stride of the maps and side of the resized patches.
+        mlp_ratio: hidden channels of the MLPs / channels.
+        drop_path_rate: rate of the last layer; it grows linearly from 0.
+        with_cls_token: have a class token.
+        out_type: ``'featmap'``: maps; ``'cls_token'``: (B, C) class tokens.
+        out_indices: stages whose outputs are returned; None: all.
+        frozen_stages: -1: none; k: embedding and stages 0 to k.
+        norm_eval: keep batch norms in eval mode (there are none in the transformer).
+        with_cp: recompute activations in the backward pass.
+        init_cfg: mmengine's initialisation config.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        in_channels: int,
+        patch_size: int,
+        mlp_ratio: float,
+        drop_path_rate: float,
+        with_cls_token: bool,
+        out_type: str,
+        out_indices: int | Sequence[int] | None,
+        frozen_stages: int,
+        norm_eval: bool,
+        with_cp: bool,
+        init_cfg: dict | list[dict] | None,
+    ) -> None:
+        who, depth, dim = type(self).__name__, settings["depth"], settings["embed_dims"]
+        if depth < NUM_STAGES:
+            raise ValueError(f"depth of {who} must be at least {NUM_STAGES}, got {depth}")
+        if out_type not in OUT_TYPES or (out_type == "cls_token" and not with_cls_token):
+            raise ValueError(f"out_type of {who} must be one of {OUT_TYPES} (the last needs one), got {out_type!r}")
+        if not 0 <= drop_path_rate < 1:
+            raise ValueError(f"drop_path_rate must be in [0, 1), got {drop_path_rate}")
+        if init_cfg is None:
+            init_cfg = [
+                dict(type="TruncNormal", layer=["Linear", "Conv2d"], std=0.02, bias=0.0),
+                dict(type="Constant", layer="LayerNorm", val=1.0, bias=0.0),
+            ]
+        super().__init__(
+            NUM_STAGES, range(NUM_STAGES) if out_indices is None else out_indices, frozen_stages, norm_eval
+        )
+        self.init_cfg = init_cfg
+        self.patch_size, self.out_type, self.with_cp = patch_size, out_type, with_cp
+        self.patch_embed = PatchEmbedding(in_channels, dim, patch_size, with_cls_token)
+        self.ends = tuple(depth * (i + 1) // NUM_STAGES for i in range(NUM_STAGES))
+        rates = torch.linspace(0, drop_path_rate, depth).tolist()[: self.ends[self.out_indices[-1]]]
+        self.layers = ModuleList(ViTBlock(dim, settings["num_heads"], mlp_ratio, rate) for rate in rates)
+        # Only the last stage has a norm behind it, as in MMPretrain's ViT.
+        self.ln1 = nn.LayerNorm(dim, eps=1e-6) if NUM_STAGES - 1 in self.out_indices else None
+        self.out_channels = (dim,) * len(self.out_indices)
+        self.out_strides = (patch_size,) * len(self.out_indices)
+        self._register_load_state_dict_pre_hook(self._adapt_state)
+
+    @abstractmethod
+    def tokenize(self, x: Tensor) -> MixedTokens:
+        """(B, 3, H, W) -> embedded tokens with their positions."""
+
+    def stem_parts(self) -> list[nn.Module]:
+        """What comes before the layers, for ``frozen_stages``."""
+        return [self.patch_embed]
+
+    def frozen_parts(self, upto: int) -> list[nn.Module]:
+        """The stem and stages 0 to ``upto``."""
+        last = [self.ln1] if upto == NUM_STAGES - 1 and self.ln1 is not None else []
+        return [*self.stem_parts(), *self.layers[: self.ends[upto]], *last]
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """(B, 3, H, W) -> one (B, C, ceil(H / s), ceil(W / s)), or (B, C), for each of ``out_indices``."""
+        mixed = self.tokenize(x)
+        tokens, mask, weight = mixed.tokens, mixed.key_mask, mixed.key_weight
+        cls_token = self.patch_embed.cls_token
+        prefix = 0 if cls_token is None else 1
+        if cls_token is not None:
+            tokens = torch.cat([cls_token.to(tokens.dtype).expand(tokens.shape[0], -1, -1), tokens], dim=1)
+            mask = None if mask is None else nn.functional.pad(mask, (1, 0), value=True)
+            weight = None if weight is None else nn.functional.pad(weight, (1, 0), value=1.0)
+        outputs, start = [], 0
+        for stage, end in enumerate(self.ends[: self.out_indices[-1] + 1]):
+            for layer in self.layers[start:end]:
+                args = (tokens, mask, weight)
+                tokens = checkpoint_module(layer, *args) if self.with_cp else layer(*args)
+            start = end
+            if stage in self.out_indices:
+                y = self.ln1(tokens) if stage == NUM_STAGES - 1 else tokens
+                if self.out_type == "cls_token":
+                    outputs.append(y[:, 0])
+                else:
+                    outputs.append(as_map(mixed.token_map.restore(y[:, prefix:]), mixed.grid))
+        return tuple(outputs)
+
+    def _adapt_state(self, state: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        """Keys of MMPretrain's VisionTransformer that have another place here, in place."""
+        if f"{prefix}cls_token" in state:
+            cls_token = state.pop(f"{prefix}cls_token")
+            positions = state.get(f"{prefix}pos_embed")
+            if positions is not None and self._has_prefix_position(positions.shape[1]):
+                cls_token = cls_token + positions[:, :1]
+            if self.patch_embed.cls_token is not None:
+                state[f"{prefix}patch_embed.cls_token"] = cls_token
+        if f"{prefix}pos_embed" in state:
+            positions = state.pop(f"{prefix}pos_embed")
+            first = int(self._has_prefix_position(positions.shape[1]))
+            self.adapt_positions(state, prefix, positions[:, first:])
+
+    @staticmethod
+    def _has_prefix_position(count: int) -> bool:
+        """A table of 1 + a square number of positions begins with that of the class token."""
+        return int((count - 1) ** 0.5 + 0.5) ** 2 == count - 1
+
+    def adapt_positions(self, state: dict[str, Tensor], prefix: str, positions: Tensor) -> None:
+        """What becomes of a learned table (1, N, C) of positions; by default it is not needed."""
