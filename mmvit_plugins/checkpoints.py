@@ -19,8 +19,10 @@ from .key_rules import strip_prefixes
 from .models.backbones.context_cluster_weights import CONTEXT_CLUSTER_SIGNATURE, convert_context_cluster
 from .models.backbones.dvt_weights import DVT_SIGNATURE, convert_dvt
 from .models.backbones.efficientvit_weights import EFFICIENTVIT_SIGNATURE, convert_efficientvit
+from .models.backbones.sparsevit_weights import SPARSEVIT_SIGNATURE, convert_sparsevit
 from .models.backbones.stvit_weights import STVIT_SIGNATURE, convert_stvit
 from .models.voxel.flatformer_weights import FLATFORMER_SIGNATURE, convert_flatformer
+from .models.backbones.tome_weights import TOME_SIGNATURE, convert_tome
 from .registry import WEIGHT_INITIALIZERS
 from .tensor_files import read_state_dict
 
@@ -45,8 +47,10 @@ FAMILIES: dict[str, Family] = {
     "dvt": Family(DVT_SIGNATURE, convert_dvt),
     "efficientvit": Family(EFFICIENTVIT_SIGNATURE, convert_efficientvit),
     "flatformer": Family(FLATFORMER_SIGNATURE, convert_flatformer),
+    "sparsevit": Family(SPARSEVIT_SIGNATURE, convert_sparsevit),
     "stvit": Family(STVIT_SIGNATURE, convert_stvit),
     "context_cluster": Family(CONTEXT_CLUSTER_SIGNATURE, convert_context_cluster),
+    "tome": Family(TOME_SIGNATURE, convert_tome),  # last: any plain ViT
 }
 
 # Which of the converted parts a file for a library holds.
@@ -150,7 +154,8 @@ class OfficialPretrained:
     Args:
         checkpoint: path or URL.
         family: name in ``FAMILIES``; None: recognised by the keys.
-        part: which part of the file to take, ``'backbone'``, ``'neck'``, ``'head'`` or ``'decode_head'``; None: the one that fits best.
+        part: which part of the file to take, ``'backbone'``, ``'neck'``, ``'head'`` or
+            ``'decode_head'``; None: the one that fits best.
 
     Raises:
         ValueError: nothing in the file fits, or a tensor has another shape (the file of another architecture).
@@ -167,10 +172,14 @@ class OfficialPretrained:
     def __call__(self, module: nn.Module) -> None:
         """Load into ``module`` in place and log how many tensors matched."""
         state = self._fit(module, read_state_dict(self.checkpoint))
+        for name, part in module.named_modules():
+            if hasattr(part, "fit_official_state"):  # position tables of another size
+                state = part.fit_official_state(state, f"{name}." if name else "")
         own = module.state_dict()
         if any(key.startswith("backbone.") for key in own):
             # A classifier for other classes: its head stays as it is, everything else must fit.
-            other = [k for k in state if k.startswith(("head.", "decode_head.")) and k in own and own[k].shape != state[k].shape]
+            heads = [key for key in state if key.startswith(("head.", "decode_head.")) and key in own]
+            other = [key for key in heads if own[key].shape != state[key].shape]
             if other:
                 print_log(
                     f"{self.checkpoint}: {', '.join(other)} are for other classes, not loaded", "current", WARNING

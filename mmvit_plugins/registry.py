@@ -5,6 +5,11 @@ is, and this module's locations import the rest on first use. It must stay impor
 swallows an import error raised in here and reports "not in the registry" instead.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import METRICS as MMENGINE_METRICS
@@ -28,6 +33,27 @@ __all__ = [
 ]
 
 SCOPE = "mmvit_plugins"
+# Classes that build on a host library's: registered name -> module, imported when the name is first asked for, so that
+# everything else works without the host.
+HOSTED = {
+    "EfficientViTClsHead": f"{SCOPE}.models.heads.efficientvit_cls_head",
+    "EfficientViTSegHead": f"{SCOPE}.models.heads.efficientvit_seg_head",
+}
+
+
+class HostedRegistry(Registry):
+    """A registry that imports the module of a name in ``HOSTED`` before it looks the name up."""
+
+    def get(self, key: str) -> Any:
+        """As in mmengine.
+
+        Raises:
+            ImportError: the host library of a class is not installed.
+        """
+        name = key.removeprefix(f"{SCOPE}.") if isinstance(key, str) else key
+        if name in HOSTED and name not in self._module_dict:
+            importlib.import_module(HOSTED[name])
+        return super().get(key)
 
 
 def _child(parent: Registry, *locations: str) -> Registry:
@@ -35,7 +61,7 @@ def _child(parent: Registry, *locations: str) -> Registry:
     return Registry(parent.name, parent=parent, scope=SCOPE, locations=[f"{SCOPE}.{loc}" for loc in locations])
 
 
-MODELS = _child(MMENGINE_MODELS, "models")
+MODELS = HostedRegistry(MMENGINE_MODELS.name, parent=MMENGINE_MODELS, scope=SCOPE, locations=[f"{SCOPE}.models"])
 TASK_UTILS = _child(MMENGINE_TASK_UTILS, "models")
 WEIGHT_INITIALIZERS = _child(MMENGINE_WEIGHT_INITIALIZERS, "checkpoints")
 DATASETS = _child(MMENGINE_DATASETS, "datasets")

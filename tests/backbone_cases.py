@@ -24,8 +24,21 @@ from mmvit_plugins.registry import MODELS
 _SMALL_STVIT = dict(
     dims=(8, 16, 24, 32), depths=(2, 1, 1, 1), heads=(1, 2, 3, 4), cells=(4, 3, 2, 1), layer_scale=(0, 0, 0.5, 0.5)
 )
+_SMALL_VIT = dict(embed_dims=32, depth=5, num_heads=2)
+_SMALL_SWIN = dict(dims=(8, 16, 24, 32), depths=(2, 2, 3, 1), heads=(1, 2, 3, 4))
 #: Name in the registry -> keyword arguments of each variant to test.
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "SparseViT": {
+        "dense": dict(arch=_SMALL_SWIN, window_size=3),
+        # Windows of 2 tokens: 1 of them in the last stage at 64 x 64 pixels, which must not be dropped.
+        "pruned": dict(
+            arch=_SMALL_SWIN, window_size=2, padding="before_norm", pruning_ratios=(0.6, 0.5, (0.2, 0.2, 0.4), 0)
+        ),
+    },
+    "EfficientViT": {
+        "b": dict(arch=dict(series="b", widths=(8, 8, 12, 16, 32), depths=(1, 2, 2, 1, 1), head_dim=8)),
+        "l": dict(arch=dict(series="l", widths=(4, 6, 8, 12, 16), depths=(1, 1, 1, 1, 1), head_dim=8)),
+    },
     # Regions that the odd sizes of the tests cut unevenly, more centres than a small region has points, and a layer scale
     # that lets the branches be seen.
     "ContextCluster": {
@@ -40,6 +53,14 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
                 centres=(2, (5, 3), 2, 2),
             ),
             layer_scale=0.3,
+        ),
+    },
+    # Roots that the odd sizes of the tests cut. Without antialiasing a patch four times the smallest does not see all of
+    # its pixels, so the plain variant has two sizes only.
+    "Quadformer": {
+        "two sizes": dict(arch=_SMALL_VIT, min_patch_size=8, max_patch_size=16, num_tokens=0.5),
+        "three sizes": dict(
+            arch=_SMALL_VIT, min_patch_size=4, max_patch_size=16, num_tokens=40, antialias=True, with_cls_token=False
         ),
     },
     "STViT": {
