@@ -21,8 +21,8 @@ from .models.backbones.dvt_weights import DVT_SIGNATURE, convert_dvt
 from .models.backbones.efficientvit_weights import EFFICIENTVIT_SIGNATURE, convert_efficientvit
 from .models.backbones.sparsevit_weights import SPARSEVIT_SIGNATURE, convert_sparsevit
 from .models.backbones.stvit_weights import STVIT_SIGNATURE, convert_stvit
-from .models.voxel.flatformer_weights import FLATFORMER_SIGNATURE, convert_flatformer
 from .models.backbones.tome_weights import TOME_SIGNATURE, convert_tome
+from .models.voxel.flatformer_weights import FLATFORMER_SIGNATURE, convert_flatformer
 from .registry import WEIGHT_INITIALIZERS
 from .tensor_files import read_state_dict
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from golden_runners import dvt, flatformer
+from golden_runners import dvt, flatformer, quadtree, sparsevit
 from golden_runners.context_cluster import run_context_cluster
 from golden_runners.efficientvit import run_efficientvit
 from golden_runners.tome import check_tome
@@ -85,6 +85,8 @@ FAMILIES: dict[str, Callable[[str, dict[str, Any], str, Tensor], tuple[dict[str,
 CHECKS: dict[str, Callable[[ModuleType, Path, str, Path], None]] = {
     "dvt": dvt.check,
     "flatformer": flatformer.check,
+    "quadtree": quadtree.check,
+    "sparsevit": sparsevit.check,
     "tome": check_tome,
 }
 
@@ -104,7 +106,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def test_golden(path: Path, case_name: str, tmp_path: Path) -> None:
     """Every stored slice within the tolerance; mean, std and largest value of the whole map as well."""
-    family = max((f for f in [*FAMILIES, *CHECKS] if path.stem.startswith(f + "_")), key=len, default=None)
+    family = max((f for f in [*FAMILIES, *CHECKS] if (path.stem + "_").startswith(f + "_")), key=len, default=None)
     if family is None:
         pytest.skip(f"{path.stem}: no model of this package belongs to it yet")
     fill = load_fill(path.parent)

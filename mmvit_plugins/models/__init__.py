@@ -1,6 +1,6 @@
 """Backbones, necks and token reducers. Importing this needs torch, mmengine and mmcv (without operators), no host."""
 
-from .backbones import DVT, ContextCluster, EfficientViT, FlatFormer, Quadformer, STViT
+from .backbones import DVT, ContextCluster, EfficientViT, FlatFormer, Quadformer, SparseViT, STViT, ToMe
 from .classifiers import DVTClassifier
 from .multitask import MultiTaskModel
 from .necks import STViTProjection
@@ -15,6 +15,7 @@ from .token_reduction import (
     SuperTokens,
     TokenMap,
     TokenReducer,
+    WindowPruning,
 )
 from .voxel import FlatFormerEncoder
 
@@ -33,10 +34,13 @@ __all__ = [
     "QuadtreeReducer",
     "Regions",
     "STViT",
+    "ToMe",
     "STViTProjection",
     "SelectionMap",
+    "SparseViT",
     "SuperTokenMap",
     "SuperTokens",
     "TokenMap",
     "TokenReducer",
+    "WindowPruning",
 ]

@@ -6,7 +6,9 @@ from .dvt import DVT
 from .efficientvit import EfficientViT
 from .flatformer import FlatFormer
 from .quadformer import Quadformer
+from .sparsevit import SparseViT
 from .stvit import STViT
+from .tome import ToMe
 
 __all__ = [
     "ContextCluster",
@@ -16,4 +18,6 @@ __all__ = [
     "HierarchicalBackbone",
     "Quadformer",
     "STViT",
+    "SparseViT",
+    "ToMe",
 ]

@@ -7,6 +7,8 @@ from .depthwise import ConvFFN, ResidualDepthwiseConv
 from .group_attention import GroupAttention, GroupTransformerLayer, sine_positions
 from .linear_attention import MultiScaleLinearAttention, relu_linear_attention
 from .memory_format import as_map, as_tokens
+from .swin_block import SwinBlock
+from .window_attention import WindowAttention, window_partition, window_unpartition
 
 __all__ = [
     "ConvChain",
@@ -20,9 +22,13 @@ __all__ = [
     "ResBlock",
     "ResidualDepthwiseConv",
     "SelfAttention",
+    "SwinBlock",
+    "WindowAttention",
     "as_map",
     "as_tokens",
     "checkpoint_module",
     "relu_linear_attention",
     "sine_positions",
+    "window_partition",
+    "window_unpartition",
 ]

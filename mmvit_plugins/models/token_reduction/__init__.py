@@ -19,6 +19,7 @@ from .tome import (
     merge_schedule,
     threshold_matching,
 )
+from .window_pruning import WindowPruning
 
 __all__ = [
     "ContextClusters",
@@ -38,6 +39,7 @@ __all__ = [
     "TokenMap",
     "TokenMerging",
     "TokenReducer",
+    "WindowPruning",
     "bipartite_soft_matching",
     "build_quadtree",
     "grid_soft_matching",
