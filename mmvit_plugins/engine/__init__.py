@@ -4,6 +4,7 @@ from .checkpoint_report import report_match
 from .console_progress_hook import ConsoleProgressHook
 from .cpu_amp import CPUAmpOptimWrapper
 from .damaged_files import DamagedFileError, check_whole_image, name_damaged_samples, reading_checkpoint
+from .early_exit_hook import EarlyExitHook
 from .label_check_hook import LabelCheckHook
 from .prediction_pictures_hook import PredictionPicturesHook
 from .runner import ReportingRunner
@@ -12,6 +13,7 @@ __all__ = [
     "CPUAmpOptimWrapper",
     "ConsoleProgressHook",
     "DamagedFileError",
+    "EarlyExitHook",
     "LabelCheckHook",
     "PredictionPicturesHook",
     "ReportingRunner",

@@ -77,8 +77,8 @@ def exit_shares(p: int, num_exits: int) -> Tensor:
 def find_thresholds(confidence: Tensor, shares: Tensor) -> tuple[float, ...]:
     """Thresholds at which the wanted shares leave, as published.
 
-    Exit by exit: of the samples still there, the floor(N share)-th largest confidence. An exit whose number is 0 or more
-    than there are samples gets ``NEVER``, the last one ``-NEVER``.
+    Exit by exit: of the samples still there, the floor(N share)-th largest confidence. An exit whose number is 0 or
+    more than there are samples gets ``NEVER``, the last one ``-NEVER``.
 
     Args:
         confidence: (K, N).

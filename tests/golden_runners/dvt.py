@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,19 +17,21 @@ from mmvit_plugins.evaluation.exit_rule import ExitScores, exit_shares, find_thr
 from mmvit_plugins.models.backbones.dvt import ARCHS
 from mmvit_plugins.registry import MODELS
 
-# Of the authors' models; what the manifest's text says about slices.
+# Of the authors' models.
 GRIDS = (7, 10, 14)
-STEPS = {
-    "exit1": (1, 1),
-    "exit2": (1, 1),
-    "exit3": (1, 1),
-    "features_1": (1, 3, 8),
-    "relation_1": (1, 8, 7, 7),
-    "relation_2": (1, 8, 7, 7),
-    "relation_3": (1, 8, 11, 11),
-    "context_2": (1, 3, 2),
-    "context_3": (1, 5, 2),
-}
+
+
+def stated_slices(text: str) -> tuple[slice, ...]:
+    """The last ``[:, ::3, ::8]`` of what the manifest says about an output; none: in full."""
+    found = re.findall(r"\[([\d:, ]+)\]", text)
+    parts = found[-1].split(",") if found else []
+    return tuple(slice(*(int(n) if n.strip() else None for n in part.strip().split(":"))) for part in parts)
+
+
+def stated_block(manifest: dict[str, Any]) -> int:
+    """The block whose context the manifest stores."""
+    found = re.search(r"block (\d+)", manifest["outputs"].get("context_2", ""))
+    return int(found[1]) if found else 0
 
 
 def settings(variant: str, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -43,7 +46,7 @@ def settings(variant: str, manifest: dict[str, Any]) -> dict[str, Any]:
     return dict(arch=arch, token_grids=GRIDS, reuse_features=features, reuse_relations=relations)
 
 
-def outputs(model: torch.nn.Module, x: Tensor) -> dict[str, Tensor]:
+def outputs(model: torch.nn.Module, x: Tensor, block: int) -> dict[str, Tensor]:
     """What the manifest names, in full."""
     result: dict[str, Tensor] = {}
     hooks = []
@@ -54,9 +57,9 @@ def outputs(model: torch.nn.Module, x: Tensor) -> dict[str, Tensor]:
                     lambda _, __, out, n=number: result.update({f"relation_{n}": torch.cat(out, dim=1)})
                 )
             )
-        if part.blocks[5].reuse is not None:
+        if part.blocks[block].reuse is not None:
             hooks.append(
-                part.blocks[5].reuse.register_forward_hook(
+                part.blocks[block].reuse.register_forward_hook(
                     lambda _, __, out, n=number: result.update({f"context_{n}": out})
                 )
             )
@@ -87,10 +90,10 @@ def check_model(fill: ModuleType, variant: str, manifest: dict[str, Any], name: 
     counted = sum(t.numel() for t in model.state_dict().values())
     assert counted >= manifest["parameters"]
     info, expected = next((c, e) for c, e in fill.golden_cases(name) if c["name"] == case)
-    found = outputs(model, fill.golden_input(info["input"], f"{name}/{case}"))
+    found = outputs(model, fill.golden_input(info["input"], f"{name}/{case}"), stated_block(manifest))
     assert set(info["outputs"]) <= set(found)
     for key in info["outputs"]:
-        part = found[key][tuple(slice(None, None, step) for step in STEPS[key])]
+        part = found[key][stated_slices(manifest["outputs"].get(key, ""))]
         torch.testing.assert_close(part, expected[key], rtol=0, atol=1e-4, msg=lambda m, k=key: f"{k}: {m}")
 
 

@@ -1,11 +1,11 @@
 """DVT, a cascade of vision transformers with more and more tokens.
 
-Wang, Huang, Song, Huang, Huang, *Not All Images are Worth 16x16 Words*, NeurIPS 2021, arXiv 2105.15075. Written from the
-paper's equations; what the published weights need beyond the paper is marked "published".
+Wang, Huang, Song, Huang, Huang, *Not All Images are Worth 16x16 Words*, NeurIPS 2021, arXiv 2105.15075. Written from
+the paper's equations; what the published weights need beyond the paper is marked "published".
 
 Each exit is a ViT of its own (DeiT or T2T-ViT). A later one takes over from the one before it its last tokens (feature
-reuse, sec. 3.2) and its attention scores (relation reuse). The classifier ``mmvit_plugins.DVTClassifier`` stops after the
-first exit that is sure.
+reuse, sec. 3.2) and its attention scores (relation reuse). The classifier ``mmvit_plugins.DVTClassifier`` stops after
+the first exit that is sure.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ ARCHS: dict[str, dict[str, Any]] = {
     "t2t_vit_12": dict(embed="performer", dim=256, depth=12, num_heads=4, mlp_ratio=2.0, qkv_bias=False, eps=1e-5),
     "t2t_vit_14": dict(embed="performer", dim=384, depth=14, num_heads=6, mlp_ratio=3.0, qkv_bias=False, eps=1e-5),
     # Ours, for small pictures.
-    "mini": dict(embed="patch", dim=96, depth=4, num_heads=3, mlp_ratio=2.0, qkv_bias=True, eps=1e-6),
-    "t2t_mini": dict(embed="performer", dim=96, depth=4, num_heads=3, mlp_ratio=2.0, qkv_bias=False, eps=1e-5),
+    "mini": dict(embed="patch", dim=64, depth=3, num_heads=2, mlp_ratio=2.0, qkv_bias=True, eps=1e-6),
+    "t2t_mini": dict(embed="performer", dim=64, depth=3, num_heads=2, mlp_ratio=2.0, qkv_bias=False, eps=1e-5),
 }
 
 
@@ -261,7 +261,7 @@ class DVT(BaseModule):
     Examples:
         >>> model = DVT('mini', image_size=32, token_grids=(2, 3, 4)).eval()
         >>> [tuple(f.shape) for f in model(torch.rand(1, 3, 32, 32))]
-        [(1, 96), (1, 96), (1, 96)]
+        [(1, 64), (1, 64), (1, 64)]
     """
 
     def __init__(

@@ -27,7 +27,7 @@ _BLOCK = {
     "norm2": "norm2",
 }
 _BLOCK |= {
-    f"feature_resuse_mlp.{theirs}": f"reuse.{ours}"
+    f"feature_resuse_mlp.{theirs}": f"reuse.{ours}"  # spelt so in the files
     for theirs, ours in {"0": "norm", "1.fc1": "fc1", "1.fc2": "fc2"}.items()
 }
 # Names below tokens_to_token.attentionN., Performer and plain attention.

@@ -58,8 +58,8 @@ class DVTClassifier(BaseModel):
     Args:
         backbone: config of a cascade with ``num_exits`` and ``run_exit``, such as ``mmvit_plugins.DVT``.
         head: config of an MMPretrain head, built once for each exit; its loss is that of the exit.
-        exit_thresholds: one confidence for each exit but the last (one for the last is allowed and ignored). None: those
-            in the meta of the checkpoint that is tested, and without them no early exit. Given here, they win.
+        exit_thresholds: one confidence for each exit but the last (one for the last is allowed and ignored). None:
+            those in the meta of the checkpoint that is tested, and without them no early exit. Given here, they win.
         report_all_exits: always run all exits, for metrics of each exit; the answer still follows the thresholds.
         loss_weights: weight of each exit's loss; None: 1 each, as published.
         train_cfg: batch augmentations, as in MMPretrain.

@@ -1,4 +1,4 @@
-"""What a larger model of DVT's cascade takes over from the smaller one (arXiv 2105.15075, 3.2): features and relations."""
+"""What a larger model of DVT's cascade takes over from the smaller one (arXiv 2105.15075, 3.2)."""
 
 from __future__ import annotations
 

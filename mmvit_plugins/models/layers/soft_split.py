@@ -1,4 +1,4 @@
-"""T2T-ViT's image-to-token module: overlapping unfolds with a narrow transformer between them (arXiv 2101.11986, 3.1)."""
+"""T2T-ViT's image-to-token module (arXiv 2101.11986, 3.1): overlapping unfolds, narrow transformers between them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def soft_split_geometry(size: int, tokens: int) -> tuple[int, int, int]:
         raise ValueError(f"a side of {size} pixels has 1 to {size} tokens, got {tokens}")
 
     def count(stride: int) -> int:
-        windows = -(-size // stride)
-        return -(-(-(-windows // 2)) // 2)
+        windows = math.ceil(size / stride)
+        return math.ceil(math.ceil(windows / 2) / 2)
 
     stride = -(-size // (4 * tokens))
     if count(stride) != tokens:
         legal = sorted({count(s) for s in range(1, size // 4 + 2)})
         near = sorted(legal, key=lambda n: abs(n - tokens))[:4]
         raise ValueError(
-            f"no stride of the soft split gives {tokens} tokens from {size} pixels; nearest legal numbers: {sorted(near)}"
+            f"no stride of the soft split gives {tokens} tokens from {size} pixels; legal numbers near: {sorted(near)}"
         )
     kernel = math.ceil(7 * stride / 4)
     windows = -(-size // stride)

@@ -1,0 +1,4 @@
+# DVT on T2T-ViT-12 at 384: exits of 12 x 12, 16 x 16 and 24 x 24 tokens. Ours, as in1k_384.py.
+_base_ = "./in1k_384.py"
+model = dict(backbone=dict(arch="t2t_vit_12", token_grids=(12, 16, 24)), head=dict(in_channels=256))
+load_from = "checkpoints/dvt_t2t_vit_12_224_mmpretrain.pth"
