@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,8 +11,10 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from mmvit_plugins.checkpoints import OfficialPretrained
+from mmvit_plugins.models.backbones.tome import ARCHS as TOME_ARCHS
 from mmvit_plugins.models.token_reduction import (
     TokenMap,
     bipartite_soft_matching,
@@ -19,6 +22,7 @@ from mmvit_plugins.models.token_reduction import (
     merge,
     merge_weighted,
 )
+from mmvit_plugins.registry import MODELS
 
 __all__ = ["check_tome"]
 
@@ -81,8 +85,47 @@ def run_merge(case: dict[str, Any], metric: Tensor, x: Tensor, second: Callable[
     )
 
 
+def inner_model(variant: str, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of ToMe for timm's model of that name; what the manifest states wins over the golden's name."""
+    name = manifest.get("base", {}).get("model", variant)
+    match = re.fullmatch(r"((?:vit|deit)_\w+?)(_distilled)?(?:_patch(\d+)_(\d+))?", name)
+    if match is None or match.group(1) not in TOME_ARCHS:
+        raise ValueError(f"ToMe has no arch {name!r}; it has {', '.join(TOME_ARCHS)}")
+    arch, distilled, patch, size = match.groups()
+    if not distilled and not patch:
+        return dict(arch=arch)
+    kind = "DistilledVisionTransformer" if distilled else "VisionTransformer"
+    grid = dict(patch_size=int(patch or 16), img_size=int(size or 224))
+    return dict(model=dict(type=f"mmpretrain.{kind}", arch=TOME_ARCHS[arch], **grid))
+
+
 def run_model(
     variant: str, manifest: dict[str, Any], case: dict[str, Any], x: Tensor, checkpoint: str
 ) -> dict[str, Tensor]:
     """A classifier with the official weights; ``variant`` is the arch."""
-    raise NotImplementedError
+    r = case["r"]
+    settings = inner_model(variant, manifest) | dict(prop_attn=case["prop_attn"])
+    backbone = MODELS.build(
+        dict(type="mmvit_plugins.ToMe", r=tuple(r["schedule"]) if isinstance(r, dict) else r, **settings)
+    )
+    classes = next(e["shape"][0] for key, e in manifest["entries"].items() if key == "head.weight")
+    heads = {"head": nn.Linear(backbone.out_channels[0], classes)}
+    if "head_dist.weight" in manifest["entries"]:
+        heads["head_dist"] = nn.Linear(backbone.out_channels[0], classes)
+    head = nn.ModuleDict(dict(layers=nn.ModuleDict(heads)))
+    model = nn.ModuleDict(dict(backbone=backbone, head=head)).eval()
+    OfficialPretrained(checkpoint)(model)
+    with torch.no_grad():
+        every = list(backbone.run_blocks(x))
+        out = backbone(x)[0]
+        pair = out if isinstance(out, tuple) else (out,)
+        logits = [layer(token) for layer, token in zip(heads.values(), pair, strict=True)]
+    last = every[-1]
+    outputs = dict(
+        logits=sum(logits) / len(logits),  # DeiT with distillation averages its two heads
+        num_tokens=torch.tensor([tokens.x.shape[1] for tokens in every]),
+        last_tokens=last.x[:, ::4, ::16],
+    )
+    if last.token_map is not None:
+        outputs |= dict(source=last.token_map.hard(), size=last.size)
+    return outputs

@@ -1,0 +1,233 @@
+"""The parts of plain vision transformers, under one interface, for models that own the loop over the blocks.
+
+A plain ViT (MMPretrain's VisionTransformer and its relatives, or timm's through MMPretrain's TIMMBackbone) is taken
+apart into tokens from the image and blocks of two halves (attention, feed-forward network). Each half repeats what the
+block itself does with its own parts: layer scale, norms of queries and keys, dropout and drop path stay. A class that
+changes one of the methods repeated here is refused, because leaving its change out would go unnoticed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from mmengine.registry import DefaultScope
+from torch import Tensor, nn
+
+from mmvit_plugins.environment import require
+
+__all__ = ["MMPretrainViT", "TimmViT", "build_plain_vit", "plain_vit_parts"]
+
+OUT_TYPES = ("cls_token", "featmap", "avg_featmap", "raw")
+
+
+def build_plain_vit(config: Mapping[str, Any]) -> nn.Module:
+    """Build a ViT in MMPretrain's scope.
+
+    Raises:
+        ImportError: MMPretrain is not installed.
+    """
+    require("mmpretrain")
+    import mmpretrain.models  # noqa: F401  (fills the registry)
+    from mmpretrain.registry import MODELS
+
+    with DefaultScope.overwrite_default_scope("mmpretrain"):
+        return MODELS.build(dict(config))
+
+
+def _attention_output(
+    attn: nn.Module, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float, dim: int
+) -> Tensor:
+    """Fused attention, heads joined: (B, heads, N, d) each -> (B, N, C)."""
+    bias = None if bias is None else bias.to(q.dtype)
+    function = getattr(attn, "scaled_dot_product_attention", F.scaled_dot_product_attention)
+    out = function(q, k, v, attn_mask=bias, dropout_p=dropout)
+    return out.transpose(1, 2).reshape(q.shape[0], q.shape[2], dim)
+
+
+class MMPretrainViT:
+    """VisionTransformer, DistilledVisionTransformer, DeiT3 and subclasses with the same ``forward`` (MoCoV3ViT)."""
+
+    @staticmethod
+    def check(vit: nn.Module) -> None:
+        """Raises ValueError for a class whose forward, or whose layers', this does not repeat."""
+        from mmpretrain.models.backbones import DeiT3, DistilledVisionTransformer, VisionTransformer
+        from mmpretrain.models.utils.attention import MultiheadAttention
+
+        layer_types = {
+            sys.modules[cls.__module__].__dict__[name].forward
+            for cls, name in ((VisionTransformer, "TransformerEncoderLayer"), (DeiT3, "DeiT3TransformerEncoderLayer"))
+        }
+        known = [cls.forward for cls in (VisionTransformer, DistilledVisionTransformer, DeiT3)]
+        if type(vit).forward not in known:
+            raise _unknown(vit, "VisionTransformer, DistilledVisionTransformer, DeiT3, MoCoV3ViT or TIMMBackbone")
+        for layer in vit.layers:
+            if type(layer).forward not in layer_types or type(layer.attn).forward is not MultiheadAttention.forward:
+                raise _unknown(layer, "TransformerEncoderLayer with MultiheadAttention, or DeiT3's")
+
+    @staticmethod
+    def prefix(vit: nn.Module) -> dict[str, Any]:
+        """Which tokens lead the sequence, as the arguments of the matchings."""
+        return dict(class_token=vit.cls_token is not None, distill_token=hasattr(vit, "dist_token"), num_registers=0)
+
+    @staticmethod
+    def blocks(vit: nn.Module) -> nn.ModuleList:
+        return vit.layers
+
+    @staticmethod
+    def embed(vit: nn.Module, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """(B, 3, H, W) -> tokens (B, prefix + h * w, C) and the grid (h, w)."""
+        from mmpretrain.models.utils import resize_pos_embed
+
+        x, grid = vit.patch_embed(x)
+        prefix = [getattr(vit, name, None) for name in ("cls_token", "dist_token")]
+        prefix = [token.expand(x.shape[0], -1, -1) for token in prefix if token is not None]
+        positions_of_prefix = vit.pos_embed.shape[1] - vit.patch_resolution[0] * vit.patch_resolution[1]
+        position = resize_pos_embed(
+            vit.pos_embed, vit.patch_resolution, grid, mode=vit.interpolate_mode, num_extra_tokens=positions_of_prefix
+        )
+        if positions_of_prefix or not prefix:
+            x = vit.drop_after_pos((torch.cat([*prefix, x], dim=1) if prefix else x) + position)
+        else:  # DeiT III: the class token has no position
+            x = torch.cat([*prefix, vit.drop_after_pos(x + position)], dim=1)
+        if len(prefix) < 2 and hasattr(vit, "pre_norm"):  # DistilledVisionTransformer leaves it out
+            x = vit.pre_norm(x)
+        return x, grid
+
+    @staticmethod
+    def attend(layer: nn.Module, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        """x + attention, and the keys' mean over the heads (B, N, d), the similarity of tokens.
+
+        Args:
+            layer: one block.
+            x: (B, N, C) tokens.
+            bias: added to the logits, (B, 1, 1, N).
+        """
+        attn, (batch, count, _) = layer.attn, x.shape
+        qkv = attn.qkv(layer.ln1(x)).reshape(batch, count, 3, attn.num_heads, attn.head_dims)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        out = _attention_output(attn, q, k, v, bias, attn.attn_drop if attn.training else 0.0, attn.embed_dims)
+        out = attn.out_drop(attn.gamma1(attn.proj_drop(attn.proj(out))))
+        return x + (v.squeeze(1) + out if attn.v_shortcut else out), k.detach().mean(dim=1)
+
+    @staticmethod
+    def feed(layer: nn.Module, x: Tensor) -> Tensor:
+        """x + feed-forward network. (MMPretrain's DeiT3 uses the first norm here as well.)"""
+        norm = layer.ln1 if type(layer).__name__.startswith("DeiT3") else layer.ln2
+        return layer.ffn(norm(x), identity=x)
+
+    @staticmethod
+    def final_norm(vit: nn.Module, x: Tensor) -> Tensor:
+        return vit.ln1(x) if vit.final_norm else x
+
+    @staticmethod
+    def drop_final_norm(vit: nn.Module) -> None:
+        """For a model whose last block is not used."""
+        if vit.final_norm:
+            vit.final_norm, vit.ln1 = False, nn.Identity()
+
+    @staticmethod
+    def pooled_norm(vit: nn.Module, x: Tensor) -> Tensor:
+        return vit.ln2(x)
+
+    @staticmethod
+    def geometry(vit: nn.Module) -> tuple[int, int]:
+        """Channels and stride."""
+        return vit.embed_dims, vit.patch_embed.projection.stride[0]
+
+
+class TimmViT:
+    """timm's VisionTransformer inside MMPretrain's TIMMBackbone: registers, norms of queries and keys, layer scale."""
+
+    @staticmethod
+    def check(vit: nn.Module) -> None:
+        """Raises ValueError for a model that is no plain timm ViT."""
+        from timm.models import vision_transformer as timm_vit
+
+        inner = vit.timm_model
+        wanted = "timm's VisionTransformer with its own Block and Attention"
+        if type(inner).forward_features is not getattr(timm_vit.VisionTransformer, "forward_features", None):
+            raise _unknown(inner, wanted)
+        for block in inner.blocks:
+            if (
+                type(block).forward is not timm_vit.Block.forward
+                or type(block.attn).forward is not timm_vit.Attention.forward
+            ):
+                raise _unknown(block, wanted)
+
+    @staticmethod
+    def prefix(vit: nn.Module) -> dict[str, Any]:
+        class_token = vit.timm_model.cls_token is not None
+        return dict(
+            class_token=class_token,
+            distill_token=False,
+            num_registers=vit.timm_model.num_prefix_tokens - int(class_token),
+        )
+
+    @staticmethod
+    def blocks(vit: nn.Module) -> nn.Module:
+        return vit.timm_model.blocks
+
+    @staticmethod
+    def embed(vit: nn.Module, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """(B, 3, H, W) -> tokens (B, prefix + h * w, C) and the grid (h, w); other sizes need ``dynamic_img_size``."""
+        vit = vit.timm_model
+        x = vit.patch_embed(x)
+        grid = (x.shape[1], x.shape[2]) if x.dim() == 4 else tuple(vit.patch_embed.grid_size)
+        return vit.norm_pre(vit.patch_drop(vit._pos_embed(x))), grid
+
+    @staticmethod
+    def attend(block: nn.Module, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        """As :meth:`MMPretrainViT.attend`; the keys are taken behind their norm."""
+        attn, (batch, count, _) = block.attn, x.shape
+        normed = block.norm1(x)
+        q, k, v = attn.qkv(normed).reshape(batch, count, 3, attn.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k = attn.q_norm(q), attn.k_norm(k)
+        dropout = attn.attn_drop.p if attn.training else 0.0
+        out = _attention_output(attn, q, k, v, bias, dropout, attn.num_heads * q.shape[-1])
+        out = getattr(attn, "norm", nn.Identity())(out)
+        if getattr(attn, "gate", None) is not None:
+            out = out * attn.gate(normed).sigmoid()
+        out = attn.proj_drop(attn.proj(out))
+        return x + block.drop_path1(block.ls1(out)), k.detach().mean(dim=1)
+
+    @staticmethod
+    def feed(block: nn.Module, x: Tensor) -> Tensor:
+        return x + block.drop_path2(block.ls2(block.mlp(block.norm2(x))))
+
+    @staticmethod
+    def final_norm(vit: nn.Module, x: Tensor) -> Tensor:
+        return vit.timm_model.norm(x)
+
+    @staticmethod
+    def drop_final_norm(vit: nn.Module) -> None:
+        vit.timm_model.norm = nn.Identity()
+
+    @staticmethod
+    def pooled_norm(vit: nn.Module, x: Tensor) -> Tensor:
+        return vit.timm_model.fc_norm(x)
+
+    @staticmethod
+    def geometry(vit: nn.Module) -> tuple[int, int]:
+        return vit.timm_model.embed_dim, vit.timm_model.patch_embed.proj.stride[0]
+
+
+def _unknown(module: nn.Module, wanted: str) -> ValueError:
+    return ValueError(
+        f"ToMe takes plain vision transformers apart: {wanted}. {type(module).__name__} computes in another way, which "
+        "would be lost. Load its weights into one of these classes if they fit."
+    )
+
+
+def plain_vit_parts(vit: nn.Module) -> type[MMPretrainViT] | type[TimmViT]:
+    """The interface that fits ``vit``.
+
+    Raises:
+        ValueError: it is no plain ViT that is known here.
+    """
+    parts = TimmViT if hasattr(vit, "timm_model") else MMPretrainViT
+    parts.check(vit)
+    return parts
