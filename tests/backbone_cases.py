@@ -26,6 +26,7 @@ _SMALL_STVIT = dict(
 )
 _SMALL_VIT = dict(embed_dims=32, depth=5, num_heads=2)
 _SMALL_SWIN = dict(dims=(8, 16, 24, 32), depths=(2, 2, 3, 1), heads=(1, 2, 3, 4))
+_SMALL_FLATFORMER = dict(dims=(8, 16, 24, 32), depths=(2, 1, 2, 1), heads=(1, 2, 3, 4))
 #: Name in the registry -> keyword arguments of each variant to test.
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "SparseViT": {
@@ -34,6 +35,11 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
         "pruned": dict(
             arch=_SMALL_SWIN, window_size=2, padding="before_norm", pruning_ratios=(0.6, 0.5, (0.2, 0.2, 0.4), 0)
         ),
+    },
+    # Groups that cross windows, and samples smaller than a group in the last stage.
+    "FlatFormer": {
+        "all": dict(arch=_SMALL_FLATFORMER, window=4, group_size=12),
+        "kept": dict(arch=_SMALL_FLATFORMER, window=(5, 4), group_size=12, keep_ratio=(0.9, 0.75, 0.75, 0.6)),
     },
     "EfficientViT": {
         "b": dict(arch=dict(series="b", widths=(8, 8, 12, 16, 32), depths=(1, 2, 2, 1, 1), head_dim=8)),
