@@ -23,6 +23,7 @@ from mmvit_plugins.registry import MODELS
 from ..layers import as_map, as_tokens, checkpoint_module
 from ..token_reduction import ContextClusters, Regions, TokenMap
 from ..token_reduction.clusters import keep_most_similar
+from ..token_reduction.super_tokens import pad_grid
 from .base import HierarchicalBackbone, resolve_arch
 
 __all__ = ["ARCHS", "ClusterMixing", "ContextCluster", "ContextClusterBlock"]
@@ -354,7 +355,7 @@ class ContextCluster(HierarchicalBackbone):
         across = across.to(x.dtype).view(1, 1, 1, -1).expand(x.shape[0], 1, height, width)
         x = torch.cat([x, down, across], dim=1).contiguous(memory_format=torch.channels_last)
         if height % 4 or width % 4:
-            x = F.pad(x, (0, -width % 4, 0, -height % 4))
+            x = pad_grid(x.permute(0, 2, 3, 1), 0, -width % 4, 0, -height % 4).permute(0, 3, 1, 2)
         return self.stem(x)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -124,7 +124,7 @@ class FlatFormer(HierarchicalBackbone):
     activation at the stage's input; the others pass unchanged, so that all maps are dense.
 
     Args:
-        arch: ``'mini'`` (1 M parameters), ``'tiny'`` (5 M) or ``'small'`` (25 M), all ours; or a mapping with the keys
+        arch: ``'mini'`` (1 M parameters), ``'tiny'`` (6 M) or ``'small'`` (30 M), all ours; or a mapping with the keys
             dims, depths, heads (one entry for each stage).
         in_channels: channels of the image.
         keep_ratio: share of the patches that the layers of a stage work on, in (0, 1], one number or one for each

@@ -140,8 +140,8 @@ class SparseViT(HierarchicalBackbone):
     Args:
         arch: ``'tiny'``, ``'small'``, ``'base'``, ``'large'`` as Swin; ``'mini'`` (1 M parameters) is ours, for small
             machines; or a mapping with the keys dims, depths, heads.
-        pruning_ratios: share of windows that blocks skip, in [0, 1): one number, one entry for each stage, and an entry may
-            be one number for each of its blocks. Kept are ``int(windows * (1 - ratio))``, those with the largest
+        pruning_ratios: share of windows that blocks skip, in [0, 1): one number, or one entry for each stage, which
+            may be one number for each of its blocks. Kept are ``int(windows * (1 - ratio))``, those with the largest
             activations at the first pruned block of the stage; see :meth:`set_pruning_ratios`.
         in_channels: channels of the image.
         window_size: side of a window in tokens; position tables of other windows are resized on loading.
@@ -151,8 +151,8 @@ class SparseViT(HierarchicalBackbone):
             the Swin of MMDetection, MMSegmentation and MMPretrain; ``'before_norm'``: as in SparseViT's code, where
             padding takes part as the bias of the norm. For the authors' detection weights use the latter.
         shift_small_maps: whether odd blocks shift where one window covers the shorter side. True: as in MMDetection,
-            MMSegmentation, SparseViT's code and MMPretrain with ``pad_small_map=True``; False: as in MMPretrain's default
-            and Microsoft's ImageNet code, whose last stage at 224 pixels is one window.
+            MMSegmentation, SparseViT's code and MMPretrain with ``pad_small_map=True``; False: as in MMPretrain's
+            default and Microsoft's ImageNet code, whose last stage at 224 pixels is one window.
         drop_path_rate: rate of the last block; it grows linearly from 0. Published for ImageNet: 0.2, 0.3, 0.5 for T,
             S, B.
         out_indices: stages whose maps are returned; None: all.
@@ -236,8 +236,8 @@ class SparseViT(HierarchicalBackbone):
         """Prune by these ratios from now on, in training and evaluation; forms as the constructor's ``pruning_ratios``.
 
         Kept counts may not grow within a stage between blocks of one parity, because windows are ranked once. That
-        depends on the size of the map: here it is checked for the one that an image of 32 window sizes has (224 pixels),
-        and for the map's own size in each call, and by :meth:`kept_windows`.
+        depends on the size of the map: here it is checked for an image of 32 window sizes (224 pixels), in each call and
+        by :meth:`kept_windows` for the image's own size.
 
         Raises:
             ValueError: a ratio outside [0, 1), another count of stages or blocks, or counts that grow.

@@ -21,6 +21,7 @@ from mmvit_plugins.registry import MODELS
 
 from ..layers.merging_block import MergedTokens, Merging, run_block
 from ..token_reduction import TokenMap, merge_schedule
+from ..token_reduction.merge_map import take_rows
 from ..token_reduction.super_tokens import from_cells
 from ..token_reduction.window_tome import join_windows, split_windows
 from .base import resolve_arch, resolve_out_indices
@@ -249,7 +250,8 @@ class ToMe(BaseModule):
                 patches = patches.reshape(batch, -1, x.shape[2])
                 mean = ((patches * size).sum(dim=1) / size.sum(dim=1)).to(x.dtype)
             return self.parts.pooled_norm(self.model, mean)
-        x = x if tokens.token_map is None else tokens.token_map.restore(x)
+        if tokens.token_map is not None:  # every weight is 1, but for padding of windows, which is cut off
+            x = take_rows(x, tokens.token_map.index.squeeze(-1))
         if self.window_size is not None:
             window = (self.window_size, self.window_size)
             x = from_cells(x.reshape(batch, -1, window[0] * window[1], x.shape[2]), tokens.grid, window)

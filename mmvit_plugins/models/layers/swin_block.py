@@ -85,7 +85,8 @@ class SwinBlock(BaseModule):
         drop_path: rate of both branches.
         qkv_bias: bias on the q, k, v projection.
         padding: ``'after_norm'``: padding enters attention as zeros, as in the Swin of the host libraries;
-            ``'before_norm'``: zeros are normalised with the tokens and enter as the norm's bias, as in SparseViT's code.
+            ``'before_norm'``: zeros are normalised with the tokens and enter as the norm's bias, as in SparseViT's
+            code.
     """
 
     def __init__(
@@ -107,9 +108,9 @@ class SwinBlock(BaseModule):
         self.ffn = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
         self.drop_path = DropPath(drop_path) if drop_path > 0 else nn.Identity()
 
-    def bias(self, shift: int) -> Tensor:
+    def position_bias(self, shift: int) -> Tensor:
         """(1 or 4, heads, P, P) position bias; of a shifted partition with each of the masks added."""
-        bias = self.attn.bias().unsqueeze(0)
+        bias = self.attn.position_bias().unsqueeze(0)
         return bias + shift_masks(self.attn.window, shift, bias).unsqueeze(1) if shift else bias
 
     def forward(
@@ -119,7 +120,7 @@ class SwinBlock(BaseModule):
 
         Args:
             x: tokens of the windows.
-            bias: see :meth:`bias`.
+            bias: see :meth:`position_bias`.
             kinds: see :class:`Windows`, as ``real``.
             order: (B * N,) places of tokens among those of ``x``; with it, only those go on after attention, and the
                 result is (B, N, C).
@@ -157,7 +158,7 @@ class SwinBlock(BaseModule):
         Returns:
             As ``tokens``.
         """
-        bias = self.bias(windows.shift)
+        bias = self.position_bias(windows.shift)
         plain = not (torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing())
         if plain and not self.training and tokens.device.type == "cpu":
             return self._run_by_parts(tokens, windows, bias)

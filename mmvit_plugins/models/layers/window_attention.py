@@ -138,7 +138,7 @@ class WindowAttention(BaseModule):
         super().init_weights()
         trunc_normal_(self.relative_position_bias_table, std=0.02)
 
-    def bias(self) -> Tensor:
+    def position_bias(self) -> Tensor:
         """(heads, P, P)."""
         count = self.window * self.window
         return self.relative_position_bias_table.t().index_select(1, self.pair).view(-1, count, count)
@@ -148,8 +148,8 @@ class WindowAttention(BaseModule):
 
         Args:
             x: (n, P, C).
-            bias: (1, heads, P, P) of :meth:`bias`, or (4, heads, P, P) with the masks of a shifted partition added; given
-                by the caller, so that several calls share it.
+            bias: (1, heads, P, P) of :meth:`position_bias`, or (4, heads, P, P), the masks of a shifted partition added to
+                it; given by the caller, so that several calls share it.
             kinds: (n,) which of the four each window needs; None: all windows share the one.
         """
         count, positions, dim = x.shape

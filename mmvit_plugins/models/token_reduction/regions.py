@@ -65,6 +65,7 @@ class Regions(NamedTuple):
     @staticmethod
     def of(grid: tuple[int, int], regions: tuple[int, int], centres: tuple[int, int], like: Tensor) -> Regions:
         """Cut ``grid``; on the device of ``like``, weights in its dtype but at least float32."""
+        grid = (int(grid[0]), int(grid[1]))  # the tracer's sizes are tensors
         counts = (min(regions[0], grid[0]), min(regions[1], grid[1]))
         side = (-(-grid[0] // counts[0]), -(-grid[1] // counts[1]))
         even = all(n % count == 0 for n, count in zip(grid, counts, strict=True))
