@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from backbone_cases import registered_backbones
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope, init_default_scope
@@ -18,6 +19,7 @@ from mmengine.structures import InstanceData, PixelData
 from torch import nn
 
 from mmvit_plugins.models.backbones.base import HierarchicalBackbone
+from mmvit_plugins.models.backbones.efficientvit import ARCHS as EFFICIENTVIT_ARCHS
 from mmvit_plugins.models.backbones.stvit import ARCHS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -97,7 +99,7 @@ def test_survives_dump_and_reload(name: str, tmp_path: Path) -> None:
 def test_runtime_settings(name: str) -> None:
     cfg = Config.fromfile(FOLDER / name)
     assert cfg.auto_scale_lr["enable"] is False
-    gpus = 1 if re.search("scenes|camvid", name) else 8
+    gpus = 1 if re.search("scenes|camvid|digits", name) else 8
     assert cfg.auto_scale_lr["base_batch_size"] == gpus * cfg.train_dataloader.batch_size
     assert cfg.default_hooks.checkpoint.max_keep_ckpts == 3
     assert cfg.default_hooks.checkpoint.save_best in ("mIoU", "coco/bbox_mAP", "accuracy/top1")
@@ -194,6 +196,8 @@ def shallow(cfg: Config) -> Config:
         cfg.model.data_preprocessor.size = (SIDE["mmseg"], SIDE["mmseg"])
     if "STViT" in cfg.model.backbone.type:
         cfg.model.backbone.arch = ARCHS[cfg.model.backbone.arch] | dict(depths=(1, 1, 1, 1))
+    if "EfficientViT" in cfg.model.backbone.type:
+        cfg.model.backbone.arch = EFFICIENTVIT_ARCHS[cfg.model.backbone.arch] | dict(depths=(1, 2, 2, 1, 1))
     return cfg
 
 
@@ -223,9 +227,13 @@ def test_model_trains_and_predicts(name: str) -> None:
 
 def check_widths(cfg: Config, model: nn.Module) -> None:
     """in_channels of neck and heads are the backbone's out_channels."""
-    assert len(backbones(model)) == ("STViT" in cfg.model.backbone.type)
+    names = {b.__name__ for b in registered_backbones().values()}
+    assert len(backbones(model)) == (cfg.model.backbone.type.removeprefix("mmvit_plugins.") in names)
     for backbone in backbones(model):
         widths = list(backbone.out_channels)
+        if cfg.default_scope == "mmpretrain" and "neck" not in cfg.model:
+            assert cfg.model.head.in_channels == widths[-1]
+            continue
         if cfg.default_scope == "mmpretrain":
             assert cfg.model.neck.in_channels == widths[-1]
             assert cfg.model.head.in_channels == cfg.model.neck.out_channels
