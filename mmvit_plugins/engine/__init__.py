@@ -7,6 +7,7 @@ from .damaged_files import DamagedFileError, check_whole_image, name_damaged_sam
 from .early_exit_hook import EarlyExitHook
 from .label_check_hook import LabelCheckHook
 from .prediction_pictures_hook import PredictionPicturesHook
+from .random_input_size_hook import RandomInputSizeHook
 from .runner import ReportingRunner
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "EarlyExitHook",
     "LabelCheckHook",
     "PredictionPicturesHook",
+    "RandomInputSizeHook",
     "ReportingRunner",
     "check_whole_image",
     "name_damaged_samples",
