@@ -1,6 +1,7 @@
-"""Speed and memory of STViT beside the plain reference of the tests (the authors' way of computing it).
+"""Speed and memory of a backbone beside the plain reference of the tests (the authors' way of computing it).
 
-    python tools/benchmark_reference.py                      # small, inference at 224, 512, 1024
+    python tools/benchmark_reference.py                      # STViT-small, inference at 224, 512, 1024
+    python tools/benchmark_reference.py --family context_cluster
     python tools/benchmark_reference.py --train --sizes 224  # a training step (forward, backward)
 
 Same weights, same input, same process, batch 1, float32 on the CPU. Each round times a 2048 x 2048 matrix product, the
@@ -29,20 +30,29 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 sys.path.insert(1, str(ROOT / "tests"))
 
+from reference.context_cluster import ReferenceContextCluster  # noqa: E402
 from reference.stvit import ReferenceSTViT  # noqa: E402
 
-from mmvit_plugins.models import STViT  # noqa: E402
-from mmvit_plugins.models.backbones.stvit import ARCHS  # noqa: E402
-from mmvit_plugins.models.backbones.stvit_weights import convert_stvit  # noqa: E402
+from mmvit_plugins.checkpoints import convert_official  # noqa: E402
+from mmvit_plugins.models import ContextCluster, STViT  # noqa: E402
+from mmvit_plugins.models.backbones import context_cluster, stvit  # noqa: E402
 
 MATRIX = 2048
+#: Reference, ours, and the sizes of both. A reference takes an entry of the table and has ``forward_maps``.
+FAMILIES = {
+    "stvit": (ReferenceSTViT, STViT, stvit.ARCHS),
+    "context_cluster": (ReferenceContextCluster, ContextCluster, context_cluster.ARCHS),
+}
 
 
-def build(arch: str) -> dict[str, tuple[nn.Module, Callable[[Tensor], list[Tensor]]]]:
+def build(family: str, arch: str) -> dict[str, tuple[nn.Module, Callable[[Tensor], list[Tensor]]]]:
     """The two models with the same weights, and how to get their maps."""
     torch.manual_seed(0)
-    reference, ours = ReferenceSTViT(**ARCHS[arch]), STViT(arch=arch)
-    state = convert_stvit(reference.state_dict())
+    reference_class, our_class, archs = FAMILIES[family]
+    if arch not in archs:
+        raise SystemExit(f"{family} has no arch {arch!r}; it has {', '.join(archs)}")
+    reference, ours = reference_class(**archs[arch]), our_class(arch=arch)
+    state, _ = convert_official(reference.state_dict(), family)
     ours.load_state_dict({k[len("backbone.") :]: v for k, v in state.items() if k.startswith("backbone.")})
     return {"reference": (reference, reference.forward_maps), "ours": (ours, ours)}
 
@@ -64,9 +74,9 @@ def seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def time_size(arch: str, size: int, rounds: int, train: bool) -> dict[str, float]:
+def time_size(family: str, arch: str, size: int, rounds: int, train: bool) -> dict[str, float]:
     """Medians over rounds at one size."""
-    models = build(arch)
+    models = build(family, arch)
     x = torch.rand(1, 3, size, size)
     for model, _ in models.values():
         model.train(train)
@@ -108,16 +118,16 @@ def time_size(arch: str, size: int, rounds: int, train: bool) -> dict[str, float
     return row
 
 
-def peak_memory(arch: str, name: str, size: int, train: bool) -> float:
+def peak_memory(family: str, arch: str, name: str, size: int, train: bool) -> float:
     """MiB that one step adds to the process, measured in a process of its own."""
-    command = [sys.executable, __file__, "--arch", arch, "--sizes", str(size), "--memory-of", name]
+    command = [sys.executable, __file__, "--family", family, "--arch", arch, "--sizes", str(size), "--memory-of", name]
     out = subprocess.run(command + ["--train"] * train, capture_output=True, text=True, check=True)
     return float(out.stdout.strip().splitlines()[-1])
 
 
-def measure_memory(arch: str, name: str, size: int, train: bool) -> None:
+def measure_memory(family: str, arch: str, name: str, size: int, train: bool) -> None:
     """Print the growth of the peak resident size by one step, in MiB."""
-    model, maps = build(arch)[name]
+    model, maps = build(family, arch)[name]
     model.train(train)
     step(model, maps, torch.rand(1, 3, 64, 64), train)
     x = torch.rand(1, 3, size, size)
@@ -137,7 +147,8 @@ def resident(field: str) -> int:
 def main() -> None:
     """Print a table, and JSON with ``--out``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--arch", default="small", choices=list(ARCHS))
+    parser.add_argument("--family", default="stvit", choices=list(FAMILIES))
+    parser.add_argument("--arch", default="small")
     parser.add_argument("--sizes", type=int, nargs="+", default=[224, 512, 1024], help="height = width in pixels")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
@@ -147,12 +158,12 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.memory_of:
-        measure_memory(args.arch, args.memory_of, args.sizes[0], args.train)
+        measure_memory(args.family, args.arch, args.memory_of, args.sizes[0], args.train)
         return
     rows = []
     for size in args.sizes:
-        row = time_size(args.arch, size, args.rounds, args.train)
-        memory = {name: peak_memory(args.arch, name, size, args.train) for name in ("reference", "ours")}
+        row = time_size(args.family, args.arch, size, args.rounds, args.train)
+        memory = {name: peak_memory(args.family, args.arch, name, size, args.train) for name in ("reference", "ours")}
         row.update({f"{name}_mib": round(value) for name, value in memory.items()})
         rows.append(row)
         print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)

@@ -45,9 +45,9 @@ def _arch(
 _TINY = dict(dims=(32, 64, 196, 320), depths=(3, 4, 5, 2), heads=(4, 4, 8, 8), head_dim=24)
 _SMALL = dict(dims=(64, 128, 320, 512), depths=(2, 2, 6, 2), heads=(4, 4, 8, 8), head_dim=32)
 _MEDIUM = dict(dims=(64, 128, 320, 512), depths=(4, 4, 12, 4), heads=(6, 6, 12, 12), head_dim=32)
-# Regions and centres are numbers per side. The tables of the paper and the README; the two bases are not in them and are
-# from memory (a checkpoint of another shape is refused). `mini` is ours, for small machines. `_featN` are the authors'
-# dense variants: N centres per side in every stage.
+# Regions and centres are numbers per side. From the paper's and the README's tables; the two bases are in neither of
+# them and are from memory (a checkpoint of another shape is refused). `mini` is ours, for small machines. `_featN` are
+# the authors' dense variants: N centres per side in every stage.
 ARCHS: dict[str, dict[str, Any]] = {
     "mini": _arch((24, 48, 96, 128), (1, 1, 3, 1), (2, 2, 4, 4), 16),
     "tiny": _arch(**_TINY),
@@ -269,9 +269,9 @@ class ContextCluster(HierarchicalBackbone):
     32. For classification: ``out_indices=(3,)``, MMPretrain's GlobalAveragePooling and LinearClsHead.
 
     Args:
-        arch: ``'tiny'``, ``'tiny2'``, ``'tiny_plain'``, ``'small'``, ``'medium'``, ``'base_dim64'``, ``'base_dim96'`` as
-            published, the dense variants ``'small_feat2'`` (``_feat5``, ``_feat7``; medium and the others likewise)
-            with 2, 5 or 7 centres per side; ``'mini'`` (1 M parameters) is ours; or a mapping with the keys dims,
+        arch: ``'tiny'``, ``'tiny2'``, ``'tiny_plain'``, ``'small'``, ``'medium'``, ``'base_dim64'``, ``'base_dim96'``
+            as published, the dense variants ``'small_feat2'`` (``_feat5``, ``_feat7``; medium and the others likewise)
+            with 2, 5 or 7 centres per side; ``'mini'`` (0.7 M parameters) is ours; or a mapping with the keys dims,
             depths, heads, head_dims, mlp_ratios, regions, centres (one entry for each stage; regions and centres are
             numbers per side, or (down, across)).
         in_channels: channels of the image, without the two of the position.
