@@ -2,13 +2,20 @@
 
 from .digits import DigitsDataset
 from .load_scene import LoadScene
+from .pack_multi_task import PackMultiTaskInputs
 from .scenes_dataset import ScenesClsDataset, ScenesDetDataset, ScenesMultiTaskDataset, ScenesSegDataset
+from .task_transforms import TaskCrop, TaskFlip, TaskResize, TaskRotate
 
 __all__ = [
     "DigitsDataset",
     "LoadScene",
+    "PackMultiTaskInputs",
     "ScenesClsDataset",
     "ScenesDetDataset",
     "ScenesMultiTaskDataset",
     "ScenesSegDataset",
+    "TaskCrop",
+    "TaskFlip",
+    "TaskResize",
+    "TaskRotate",
 ]

@@ -1,6 +1,18 @@
 """Metrics that the host libraries lack. Segmentation, detection and classification use the hosts' own metrics."""
 
+from .boundary_metric import BoundaryMetric
 from .exit_accuracy import ExitAccuracy
+from .geometry_metrics import DepthMetric, NormalsMetric
+from .label_metric import LabelMetric
+from .multi_task_gain import multi_task_gain
+from .saliency_metric import SaliencyMetric
 
-__all__ = ["ExitAccuracy"]
-
+__all__ = [
+    "BoundaryMetric",
+    "DepthMetric",
+    "ExitAccuracy",
+    "LabelMetric",
+    "NormalsMetric",
+    "SaliencyMetric",
+    "multi_task_gain",
+]
