@@ -65,7 +65,8 @@ class MMPretrainViT:
         if type(vit).forward not in known:
             raise _unknown(vit, "VisionTransformer, DistilledVisionTransformer, DeiT3, MoCoV3ViT or TIMMBackbone")
         for layer in vit.layers:
-            if type(layer).forward not in layer_types or type(layer.attn).forward is not MultiheadAttention.forward:
+            plain = type(layer.attn).forward is MultiheadAttention.forward and not layer.attn.v_shortcut
+            if type(layer).forward not in layer_types or not plain:
                 raise _unknown(layer, "TransformerEncoderLayer with MultiheadAttention, or DeiT3's")
 
     @staticmethod
@@ -99,19 +100,27 @@ class MMPretrainViT:
 
     @staticmethod
     def attend(layer: nn.Module, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x + attention, and the keys' mean over the heads (B, N, d), the similarity of tokens.
+        """Attention before the output projection, and the keys' mean over the heads, by which tokens are compared.
 
         Args:
             layer: one block.
             x: (B, N, C) tokens.
             bias: added to the logits, (B, 1, 1, N).
+
+        Returns:
+            (B, N, C) and (B, N, d).
         """
         attn, (batch, count, _) = layer.attn, x.shape
         qkv = attn.qkv(layer.ln1(x)).reshape(batch, count, 3, attn.num_heads, attn.head_dims)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         out = _attention_output(attn, q, k, v, bias, attn.attn_drop if attn.training else 0.0, attn.embed_dims)
-        out = attn.out_drop(attn.gamma1(attn.proj_drop(attn.proj(out))))
-        return x + (v.squeeze(1) + out if attn.v_shortcut else out), k.detach().mean(dim=1)
+        return out, qkv[:, :, 1].detach().mean(dim=2)
+
+    @staticmethod
+    def project(layer: nn.Module, out: Tensor) -> Tensor:
+        """What :meth:`attend` gave -> the attention branch, to be added to the tokens; linear in eval mode."""
+        attn = layer.attn
+        return attn.out_drop(attn.gamma1(attn.proj_drop(attn.proj(out))))
 
     @staticmethod
     def feed(layer: nn.Module, x: Tensor) -> Tensor:
@@ -191,8 +200,12 @@ class TimmViT:
         out = getattr(attn, "norm", nn.Identity())(out)
         if getattr(attn, "gate", None) is not None:
             out = out * attn.gate(normed).sigmoid()
-        out = attn.proj_drop(attn.proj(out))
-        return x + block.drop_path1(block.ls1(out)), k.detach().mean(dim=1)
+        return out, k.detach().mean(dim=1)
+
+    @staticmethod
+    def project(block: nn.Module, out: Tensor) -> Tensor:
+        """As :meth:`MMPretrainViT.project`."""
+        return block.drop_path1(block.ls1(block.attn.proj_drop(block.attn.proj(out))))
 
     @staticmethod
     def feed(block: nn.Module, x: Tensor) -> Tensor:

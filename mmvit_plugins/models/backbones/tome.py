@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -195,18 +196,19 @@ class ToMe(BaseModule):
         trace = self.out_type in ("featmap", "raw")
         batch, last = x.shape[0], len(self.parts.blocks(self.model)) - 1
         outputs = []
-        for i, tokens in enumerate(self.run_blocks(x, trace)):
+        for i, tokens in enumerate(self.run_blocks(x, trace, complete=self.out_type != "cls_token")):
             if i in self.out_indices:
                 y = self.parts.final_norm(self.model, tokens.x) if i == last and self._has_last_block() else tokens.x
                 outputs.append(self._format(y, tokens, batch))
         return tuple(outputs)
 
-    def run_blocks(self, x: Tensor, trace: bool = True) -> Iterator[MergedTokens]:
+    def run_blocks(self, x: Tensor, trace: bool = True, complete: bool = True) -> Iterator[MergedTokens]:
         """(B, 3, H, W) -> the tokens behind every block, without the final norm.
 
         Args:
             x: images.
             trace: follow where each token went (costs a little).
+            complete: all tokens of the last block, not only class and other leading tokens.
         """
         x, grid = self.parts.embed(self.model, x)
         size, token_map, windows, gaps = None, None, 1, self.threshold is not None
@@ -216,13 +218,13 @@ class ToMe(BaseModule):
             windows = x.shape[0] // batch
             if valid is not None:
                 size, gaps = valid.to(torch.promote_types(x.dtype, torch.float32)), True
+        last = len(self.parts.blocks(self.model)) - 1
         for i, layer in enumerate(self.parts.blocks(self.model)):
+            wanted = None if complete or i < last else self.num_prefix
             merging = Merging(self.r[i], self.threshold, self.prop_attn, self.prefix)
             joined = windows if i in self.global_blocks else 1
 
-            def run(x: Tensor, size: Tensor | None, layer=layer, merging=merging, joined=joined) -> tuple:  # noqa: ANN001
-                return run_block(self.parts, layer, merging, joined, gaps, trace, x, size)
-
+            run = partial(run_block, self.parts, layer, merging, joined, gaps, trace, wanted)
             saves = self.with_cp and torch.is_grad_enabled()
             x, size, index, weight = checkpoint(run, x, size, use_reentrant=False) if saves else run(x, size)
             if index is not None:

@@ -55,10 +55,15 @@ def run_block(
     joined: int,
     gaps: bool,
     trace: bool,
+    wanted: int | None,
     x: Tensor,
     size: Tensor | None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """Attention, merge, feed-forward network (section 3 of the paper).
+
+    The paper merges what attention was added to. Projection, layer scale and drop path act alike on all tokens of a
+    sample and the weights of a merge sum to 1, so merging before them gives the same and spares the projection of what
+    merges away. Only dropout behind the projection (0 in every recipe) acts on merged tokens then.
 
     Args:
         parts: how to run the halves of ``layer``.
@@ -67,6 +72,7 @@ def run_block(
         joined: so many windows attend together.
         gaps: some sizes may be 0 (empty tokens).
         trace: return the map as well.
+        wanted: only so many first tokens are needed behind this block, None: all; nothing merges then.
         x: (B, N, C) tokens; in windows B is images * windows.
         size: (B, N) how many tokens each stands for; None: 1 each.
 
@@ -76,15 +82,17 @@ def run_block(
     if not merging.active and size is None and joined == 1:
         return layer(x), None, None, None
     shape = x.shape
-    x, keys = parts.attend(layer, x.reshape(-1, joined * shape[1], shape[2]), merging.bias(size, gaps, joined))
-    x, keys = x.view(shape), keys.reshape(*shape[:2], -1)
+    out, keys = parts.attend(layer, x.reshape(-1, joined * shape[1], shape[2]), merging.bias(size, gaps, joined))
+    out, keys = out.view(*shape[:2], -1), keys.reshape(*shape[:2], -1)
     index = weight = None
-    if merging.active:
+    if wanted is not None:
+        x, out = x[:, :wanted], out[:, :wanted]
+    elif merging.active:
         token_map = merging.match(keys, size if gaps else None)
-        x, size = merge_weighted(x, token_map, size)
+        x, size, out = merge_weighted(x, token_map, size, out)
         if trace:
             index, weight = token_map.index, token_map.weight
-    return parts.feed(layer, x), size, index, weight
+    return parts.feed(layer, x + parts.project(layer, out)), size, index, weight
 
 
 @dataclass(frozen=True)

@@ -82,42 +82,51 @@ class MergeMap(TokenMap):
         self._check(x, self.count, "reduce")
         if prior is not None:
             return super().reduce(x, prior, size)
-        return self.reduce_with_size(x, size)[0]
+        return merge_weighted(x, self, size)[0]
 
-    def reduce_with_size(self, x: Tensor, size: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Size-weighted mean (B, M, C) and the new sizes (B, M). Sizes of founders must be above 0."""
-        dtype = torch.promote_types(x.dtype, self.dtype)
-        size = x.new_ones(x.shape[:2], dtype=dtype) if size is None else size.to(dtype)
+    def shares(self, size: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The new sizes (B, M), and each source's share of its group (B, R). Founders' sizes must be above 0."""
+        size = torch.ones((1, 1), dtype=dtype, device=self.kept.device) if size is None else size.to(dtype)
+        size = size.expand(self.kept.shape[0], self.count)
         moving = size.gather(1, self.source)
         new_size = size.gather(1, self.kept).scatter_add(1, self.target, moving)
-        # x_b + sum s_a (x_a - x_b) / (s_b + sum s_a): what nothing merges into is copied bit by bit.
-        share = (moving / new_size.gather(1, self.target).clamp_min(torch.finfo(dtype).tiny)).unsqueeze(-1)
-        founders = take_rows(x, self.kept).to(dtype)
-        change = take_rows(x, self.source).to(dtype) - take_rows(founders, self.target)
-        change = torch.where(share > 0, change * share, 0)  # 0 * NaN would spread
-        return add_rows(founders, self.target, change).to(x.dtype), new_size
+        return new_size, moving / new_size.gather(1, self.target).clamp_min(torch.finfo(dtype).tiny)
+
+    def combine(self, x: Tensor, share: Tensor) -> Tensor:
+        """x_b + sum s_a (x_a - x_b) / (s_b + sum s_a): the weighted mean, but what nothing merges into is copied bit by
+        bit; (B, N, C) -> (B, M, C)."""
+        founders = take_rows(x, self.kept).to(share.dtype)
+        change = take_rows(x, self.source).to(share.dtype) - take_rows(founders, self.target)
+        change = torch.where(share.unsqueeze(-1) > 0, change * share.unsqueeze(-1), 0)  # 0 * NaN would spread
+        return add_rows(founders, self.target, change).to(x.dtype)
 
 
-def merge_weighted(x: Tensor, token_map: TokenMap, size: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def merge_weighted(x: Tensor, token_map: TokenMap, size: Tensor | None = None, *others: Tensor) -> tuple[Tensor, ...]:
     """ToMe's merge: x_b <- (s_b x_b + sum s_a x_a) / (s_b + sum s_a), s_b <- s_b + sum s_a (section 3 of the paper).
 
     Args:
         x: (B, N, C) tokens.
         token_map: who merges with whom; K = 1.
         size: (B, N) how many tokens each already stands for; None: 1.
+        others: more (B, N, C') values to merge with the same weights.
 
     Returns:
-        Tokens (B, M, C) in the dtype of ``x``, and sizes (B, M) in float32 at least.
+        Tokens (B, M, C) in the dtype of ``x``, sizes (B, M) in float32 at least, and the others.
     """
+    dtype = torch.promote_types(x.dtype, torch.float32)
     if isinstance(token_map, MergeMap):
-        return token_map.reduce_with_size(x, size)
-    dtype = torch.promote_types(x.dtype, token_map.weight.dtype)
+        sizes, share = token_map.shares(size, dtype)
+        return token_map.combine(x, share), sizes, *(token_map.combine(other, share) for other in others)
     index, weight = token_map.index.squeeze(-1), token_map.weight.squeeze(-1).to(dtype)
     weight = weight if size is None else weight * size.to(dtype)
     sizes = weight.new_zeros(x.shape[0], token_map.num).scatter_add(1, index, weight)
-    total = torch.where(weight.unsqueeze(-1) > 0, x.to(dtype) * weight.unsqueeze(-1), 0)
-    total = add_rows(total.new_zeros(x.shape[0], token_map.num, x.shape[2]), index, total)
-    return divide_by_mass(total, sizes).to(x.dtype), sizes
+
+    def mean(values: Tensor) -> Tensor:
+        weighted = torch.where(weight.unsqueeze(-1) > 0, values.to(dtype) * weight.unsqueeze(-1), 0)
+        total = add_rows(weighted.new_zeros(len(values), token_map.num, values.shape[2]), index, weighted)
+        return divide_by_mass(total, sizes).to(values.dtype)
+
+    return mean(x), sizes, *(mean(other) for other in others)
 
 
 def merge(x: Tensor, token_map: TokenMap, mode: str = "mean") -> Tensor:
