@@ -163,6 +163,8 @@ class Predictor:
         with reading_checkpoint(checkpoint):
             state = load_checkpoint(self.model, checkpoint, map_location="cpu")
         self.report = report_match(self.model, state, checkpoint, whole=True)
+        if hasattr(self.model, "load_meta"):  # thresholds of early exit
+            self.model.load_meta(state.get("meta") or {})
         self.model.to(device).eval()
         self.meta = _dataset_meta(cfg, state)
         self.pipeline: Callable[[dict], dict] = Compose(_image_pipeline(cfg))

@@ -71,7 +71,9 @@ def describe(sample: Any, classes: list[str] | tuple[str, ...] | None, score_thr
         return dict(instances=instances)
     scores, labels = sample.pred_score.topk(min(5, sample.pred_score.numel()))
     pairs = zip(labels.tolist(), scores.tolist(), strict=True)
-    return dict(top=[dict(label=label, **{"class": name(label)}, score=round(score, 4)) for label, score in pairs])
+    top = [dict(label=label, **{"class": name(label)}, score=round(score, 4)) for label, score in pairs]
+    # Which exit of a cascade answered, counted from 1.
+    return dict(top=top, exit=sample.exit_index + 1) if "exit_index" in sample else dict(top=top)
 
 
 def _run_length(mask: Any) -> dict[str, Any]:

@@ -17,8 +17,8 @@ __all__ = ["ExitAccuracy"]
 class ExitAccuracy(BaseMetric):
     """Accuracy of the answers, of each exit, and how many samples each exit answers.
 
-    Reads the data samples of ``mmvit_plugins.DVTClassifier``. Reports, in percent: ``accuracy/top1`` of the answers (and
-    other k), ``accuracy/exitN_top1`` of each exit on *all* samples, when all exits were run (the anytime curve is
+    Reads the data samples of ``mmvit_plugins.DVTClassifier``. Reports, in percent: ``accuracy/top1`` of the answers
+    (and other k), ``accuracy/exitN_top1`` of each exit on *all* samples, when all exits were run (the anytime curve is
     these against the cost of each exit), ``accuracy/exitN_share`` of samples answered by each exit, and
     ``accuracy/mean_cost`` and ``accuracy/exitN_cost`` in the unit of the checkpoint's meta, when it holds costs.
 
