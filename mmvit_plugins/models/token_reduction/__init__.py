@@ -20,6 +20,7 @@ from .tome import (
     threshold_matching,
 )
 from .window_pruning import WindowPruning
+from .window_tome import WindowTokenMerging
 
 __all__ = [
     "ContextClusters",
@@ -39,6 +40,7 @@ __all__ = [
     "TokenMap",
     "TokenMerging",
     "TokenReducer",
+    "WindowTokenMerging",
     "WindowPruning",
     "bipartite_soft_matching",
     "build_quadtree",

@@ -107,6 +107,9 @@ def _merge_up_to(
 ) -> TokenMap:
     """At most ``limit`` (B,) pairs of each sample merge, those above ``threshold``; tokens that are not ``valid``
     leave. All samples get ``num`` tokens (None: what the fullest sample needs); those at the end may be empty."""
+    weight = valid.to(torch.promote_types(metric.dtype, torch.float32)).unsqueeze(-1)
+    if parts.b.shape[0] == 0:  # a single token
+        return TokenMap(torch.zeros_like(weight, dtype=torch.long), weight, 1 if num is None else num)
     best, target = _best_destinations(metric, parts, valid)
     rank = best.sort(dim=1, descending=True, stable=True)[1].sort(dim=1)[1]
     goes = (rank < limit.unsqueeze(1)) & (best > threshold)
@@ -117,8 +120,7 @@ def _merge_up_to(
     slot = (stays.cumsum(dim=1) - 1).clamp(0, num - 1).index_select(1, order.argsort())
     destination = slot.gather(1, parts.b[target])
     index = torch.where(goes_everywhere, torch.zeros_like(slot).index_copy(1, parts.a, destination), slot)
-    weight = valid.to(torch.promote_types(metric.dtype, torch.float32))
-    return TokenMap(index.unsqueeze(-1), weight.unsqueeze(-1), num)
+    return TokenMap(index.unsqueeze(-1), weight, num)
 
 
 def _all_valid(metric: Tensor, valid: Tensor | None) -> Tensor:
