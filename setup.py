@@ -24,6 +24,7 @@ TOOLS = (
     "convert_checkpoint",
     "visualize_tokens",
     "browse_scenes",
+    "benchmark",
     "demo",
     "build_operators",
 )
@@ -117,6 +118,7 @@ setup(
             "pytest>=8",
             "hypothesis>=6.100",
             "ruff>=0.12",
+            "timm>=1.0",
             "setuptools>=80,<82",
             "wheel",
             "ninja",

@@ -1,0 +1,12 @@
+"""Cost of any configs beside each other; see `python tools/benchmark.py --help` and docs/tools.md."""
+
+import sys
+from pathlib import Path
+
+# The checkout in the place of this folder: the tools run without installation, and tools/test.py hides no other module.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from mmvit_plugins.cli.benchmark import main  # noqa: E402
+
+if __name__ == "__main__":
+    sys.exit(main())
