@@ -40,7 +40,7 @@ def resize_sample(results: dict, size: tuple[int, int]) -> None:
     def nearest(array: np.ndarray) -> np.ndarray:
         return cv2.resize(array, (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
 
-    for key in _maps(results):
+    for key in _maps(results).values():
         label = results[key]
         results[key] = nearest(label)
         if key == TASK_MAPS["boundary"].results_key and smaller:
@@ -66,7 +66,7 @@ def resize_sample(results: dict, size: tuple[int, int]) -> None:
 def flip_sample(results: dict) -> None:
     """Mirror left and right."""
     results["img"] = np.ascontiguousarray(results["img"][:, ::-1])
-    for key in _maps(results):
+    for key in _maps(results).values():
         results[key] = np.ascontiguousarray(results[key][:, ::-1])
     key = TASK_MAPS["normals"].results_key
     if key in results:
@@ -122,7 +122,7 @@ def crop_sample(results: dict, top: int, left: int, size: tuple[int, int]) -> No
     """Cut out ``size`` (height, width) pixels from row ``top`` and column ``left`` on."""
     window = (slice(top, top + size[0]), slice(left, left + size[1]))
     results["img"] = np.ascontiguousarray(results["img"][window])
-    for key in _maps(results):
+    for key in _maps(results).values():
         results[key] = np.ascontiguousarray(results[key][window])
     _move_masks(results, lambda mask: np.ascontiguousarray(mask[window]))
     if "cam2img" in results:
