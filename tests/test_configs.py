@@ -19,7 +19,9 @@ from mmengine.structures import InstanceData, PixelData
 from torch import nn
 
 from mmvit_plugins.models.backbones.base import HierarchicalBackbone
+from mmvit_plugins.models.backbones.context_cluster import ARCHS as CONTEXT_CLUSTER_ARCHS
 from mmvit_plugins.models.backbones.efficientvit import ARCHS as EFFICIENTVIT_ARCHS
+from mmvit_plugins.models.backbones.flatformer import ARCHS as FLATFORMER_ARCHS
 from mmvit_plugins.models.backbones.stvit import ARCHS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -171,6 +173,10 @@ def tiny_batch(cfg: Config, count: int = 2) -> dict:
 
             sample = DataSample(metainfo=meta).set_gt_label(i)
         samples.append(sample)
+    if "Pillar" in cfg.model.backbone.type:
+        low, high = torch.tensor(cfg.model.backbone.pillars.point_cloud_range).view(2, 3)
+        generator = torch.Generator().manual_seed(0)
+        images = [low + (high - low) * torch.rand(500, 3, generator=generator) for _ in range(count)]
     return dict(inputs=images, data_samples=samples)
 
 
@@ -196,6 +202,10 @@ def shallow(cfg: Config) -> Config:
         cfg.model.data_preprocessor.size = (SIDE["mmseg"], SIDE["mmseg"])
     if "STViT" in cfg.model.backbone.type:
         cfg.model.backbone.arch = ARCHS[cfg.model.backbone.arch] | dict(depths=(1, 1, 1, 1))
+    if "ContextCluster" in cfg.model.backbone.type:
+        cfg.model.backbone.arch = CONTEXT_CLUSTER_ARCHS[cfg.model.backbone.arch] | dict(depths=(1, 1, 1, 1))
+    if "FlatFormer" in cfg.model.backbone.type:
+        cfg.model.backbone.arch = FLATFORMER_ARCHS[cfg.model.backbone.arch] | dict(depths=(1, 1, 1, 1))
     if "EfficientViT" in cfg.model.backbone.type:
         cfg.model.backbone.arch = EFFICIENTVIT_ARCHS[cfg.model.backbone.arch] | dict(depths=(1, 2, 2, 1, 1))
     return cfg
@@ -231,7 +241,7 @@ def check_widths(cfg: Config, model: nn.Module) -> None:
     assert len(backbones(model)) == (cfg.model.backbone.type.removeprefix("mmvit_plugins.") in names)
     for backbone in backbones(model):
         widths = list(backbone.out_channels)
-        if cfg.default_scope == "mmpretrain" and "neck" not in cfg.model:
+        if cfg.default_scope == "mmpretrain" and "in_channels" not in cfg.model.get("neck", {}):  # none, or pooling
             assert cfg.model.head.in_channels == widths[-1]
             continue
         if cfg.default_scope == "mmpretrain":
@@ -253,7 +263,7 @@ def check_decay(cfg: Config, model: nn.Module) -> None:
     optimizer = build_optim_wrapper(model, copy.deepcopy(cfg.optim_wrapper)).optimizer
     decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert len(decay) == sum(p.requires_grad for p in model.parameters())
-    norms = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm)
+    norms = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm)
     for module in model.modules() if "norm_decay_mult" in rules else ():
         if isinstance(module, norms):
             assert {decay[id(p)] for p in module.parameters()} == {0.0}

@@ -17,7 +17,7 @@ from .token_reduction import (
     TokenReducer,
     WindowPruning,
 )
-from .voxel import FlatFormerEncoder
+from .voxel import FlatFormerEncoder, PillarBackbone, PillarFeatures
 
 __all__ = [
     "ContextCluster",
@@ -29,6 +29,8 @@ __all__ = [
     "FlatFormer",
     "FlatFormerEncoder",
     "InformativeTokens",
+    "PillarBackbone",
+    "PillarFeatures",
     "MultiTaskModel",
     "Quadformer",
     "QuadtreeReducer",

@@ -156,6 +156,9 @@ class FlatFormer(HierarchicalBackbone):
         ((24, 48, 96, 128), (4, 8, 16, 32))
     """
 
+    # A classifier's file has the norm of the last stage only.
+    optional_weights = r"norms\.[012]\..+"
+
     def __init__(
         self,
         arch: str | Mapping[str, Any] = "tiny",
