@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from mmvit_plugins.registry import MODELS
 
-from ..layers import DSConv, FusedMBConv, MBConv, MultiScaleLinearAttention, ResBlock, checkpoint_module
+from ..layers import DSConv, FusedMBConv, MBConv, MultiScaleLinearAttention, ResBlock, checkpoint_module, conv_norm_act
 from .base import HierarchicalBackbone, resolve_arch
 
 __all__ = ["ACTIVATIONS", "ARCHS", "SERIES", "EfficientViT", "EfficientViTBlock"]
@@ -229,8 +229,8 @@ class EfficientViT(HierarchicalBackbone):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, 3, H, W) -> one (B, C_i, ceil(H / s_i), ceil(W / s_i)) for each of ``out_indices``."""
         x = x.contiguous(memory_format=torch.channels_last)
-        for layer in self.stem:
-            x = self._run(layer, x)
+        for i, layer in enumerate(self.stem):
+            x = self._run(layer, x) if i else conv_norm_act(layer, x)
         outputs = []
         for i, stage in enumerate(self.stages):
             for block in stage:

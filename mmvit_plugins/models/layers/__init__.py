@@ -7,6 +7,7 @@ from .depthwise import ConvFFN, ResidualDepthwiseConv
 from .group_attention import GroupAttention, GroupTransformerLayer, sine_positions
 from .linear_attention import MultiScaleLinearAttention, relu_linear_attention
 from .memory_format import as_map, as_tokens
+from .row_strips import conv_norm_act
 from .swin_block import SwinBlock
 from .window_attention import WindowAttention, window_partition, window_unpartition
 
@@ -27,6 +28,7 @@ __all__ = [
     "as_map",
     "as_tokens",
     "checkpoint_module",
+    "conv_norm_act",
     "relu_linear_attention",
     "sine_positions",
     "window_partition",

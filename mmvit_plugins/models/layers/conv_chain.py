@@ -9,7 +9,7 @@ from mmcv.cnn.bricks import DropPath
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from .row_strips import run_by_strips, strip_rows
+from .row_strips import conv_norm_act, run_by_strips, strip_rows
 
 __all__ = ["ConvChain", "DSConv", "FusedMBConv", "MBConv", "ResBlock"]
 
@@ -80,7 +80,7 @@ class ConvChain(BaseModule):
             return run_by_strips(self.convs, x, rows, self.shortcut)
         y = x
         for conv in self.convs:
-            y = conv(y)
+            y = conv_norm_act(conv, y)
         return x + self.drop_path(y) if self.shortcut else y
 
 

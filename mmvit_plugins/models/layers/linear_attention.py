@@ -14,6 +14,7 @@ from mmengine.model import BaseModule, ModuleList
 from torch import Tensor, nn
 
 from .memory_format import as_map, as_tokens
+from .row_strips import conv_norm_act
 
 __all__ = ["MultiScaleLinearAttention", "relu_linear_attention"]
 
@@ -89,7 +90,7 @@ class MultiScaleLinearAttention(BaseModule):
         grid = (x.shape[2], x.shape[3])
         qkv = self.qkv(x)
         maps = [qkv, *(aggregate(qkv) for aggregate in self.aggregations)]
-        return self.proj(as_map(torch.cat([self._attend(m) for m in maps], dim=2), grid))
+        return conv_norm_act(self.proj, as_map(torch.cat([self._attend(m) for m in maps], dim=2), grid))
 
     def _attend(self, qkv: Tensor) -> Tensor:
         """(B, 3 C, H, W) -> (B, H * W, C)."""

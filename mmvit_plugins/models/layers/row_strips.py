@@ -1,8 +1,8 @@
-"""Chains of convolutions by strips of rows, so that what lies between them stays in the processor's cache.
+"""Convolutions in inference on a CPU: norms multiplied into kernels, and chains of them by strips of rows.
 
 The hidden map of an inverted bottleneck at 1024 x 1024 pixels has 67 MB: layer by layer it goes to memory and back
-for every convolution, norm and activation. A strip of some rows goes through all layers at once instead; the rows
-that the kernels read above and below it are computed again.
+for every convolution, norm and activation. A strip of some rows goes through all layers at once instead, while it is
+in the processor's cache; the rows that the kernels read above and below it are computed again.
 """
 
 from __future__ import annotations
@@ -15,10 +15,29 @@ from mmcv.cnn import ConvModule
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = ["fold_norm", "run_by_strips", "strip_rows"]
+from .memory_format import as_map, as_tokens
 
-# Bytes of a strip's widest hidden map. Measured with tools/benchmark_reference.py.
-STRIP_BYTES = 1 << 20
+__all__ = ["conv_norm_act", "fold_norm", "run_by_strips", "strip_rows"]
+
+# Bytes of a strip's widest hidden map; 1 MiB is slower by a quarter at 1024 pixels, from 4 MiB on it is flat.
+STRIP_BYTES = 4 << 20
+# Tokens up to which a matrix product is faster than oneDNN's 1x1 convolution.
+LINEAR_TOKENS = 3200
+
+
+def in_plain_inference(x: Tensor) -> bool:
+    """Whether nothing but the result is asked for: no gradients, no graph of the operations, on a CPU."""
+    if torch.is_grad_enabled() or x.device.type != "cpu":
+        return False
+    return not (torch.compiler.is_compiling() or torch.jit.is_tracing())
+
+
+def can_fold(layer: ConvModule) -> bool:
+    """Whether the layer's norm is a fixed scale and shift."""
+    norm = layer.norm
+    if isinstance(norm, _BatchNorm):
+        return not norm.training and norm.running_mean is not None
+    return norm is None or isinstance(norm, nn.Identity)
 
 
 def fold_norm(layer: ConvModule) -> tuple[Tensor, Tensor | None]:
@@ -29,40 +48,48 @@ def fold_norm(layer: ConvModule) -> tuple[Tensor, Tensor | None]:
     scale = torch.rsqrt(norm.running_var + norm.eps)
     if norm.weight is not None:
         scale = scale * norm.weight
-    mean = norm.running_mean if conv.bias is None else norm.running_mean - conv.bias
-    bias = -mean * scale
+    bias = (norm.running_mean if conv.bias is None else norm.running_mean - conv.bias) * -scale
     if norm.bias is not None:
         bias = bias + norm.bias
     return conv.weight * scale.view(-1, 1, 1, 1), bias
 
 
+def conv_norm_act(layer: ConvModule, x: Tensor) -> Tensor:
+    """``layer(x)``, in inference on a CPU with the norm in the kernel where the map is larger than that.
+
+    (B, C_in, H, W) -> (B, C_out, ceil(H / stride), ceil(W / stride)).
+    """
+    if not in_plain_inference(x):
+        return layer(x)
+    tokens = x.shape[0] * x.shape[2] * x.shape[3] // (layer.stride[0] * layer.stride[1])
+    folds = can_fold(layer) and layer.conv.weight[0].numel() <= tokens
+    weight, bias = fold_norm(layer) if folds else (layer.conv.weight, layer.conv.bias)
+    if layer.kernel_size == (1, 1) and layer.groups == 1 and tokens <= LINEAR_TOKENS and layer.stride == (1, 1):
+        x = as_map(F.linear(as_tokens(x), weight.flatten(1), bias), (x.shape[2], x.shape[3]))
+    else:
+        x = F.conv2d(x, weight, bias, layer.stride, layer.conv.padding, groups=layer.groups)
+    if not folds and layer.norm is not None:
+        x = layer.norm(x)
+    return layer.activate(x) if layer.with_activation else x
+
+
 def strip_rows(layers: Sequence[ConvModule], x: Tensor) -> int:
     """Output rows to compute at a time; 0: all at once.
 
-    Strips are for inference on a CPU with norms that know their statistics, and for maps that do not fit the cache.
+    Strips are for plain inference on a CPU with norms that know their statistics, and for maps that do not fit the
+    cache.
     """
-    if torch.is_grad_enabled() or x.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if not in_plain_inference(x) or not all(can_fold(layer) for layer in layers):
         return 0
-    for layer in layers:
-        norm = layer.norm
-        if isinstance(norm, _BatchNorm):
-            if norm.training or norm.running_mean is None:
-                return 0
-        elif norm is not None and not isinstance(norm, nn.Identity):
-            return 0
-    # Rows of the input that belong to one row of the output, and the widest map that they make.
-    stride, widest = 1, x.shape[1]
-    total = 1
-    for layer in layers:
-        total *= layer.stride[0]
-    left = total
-    for layer in layers:
-        widest = max(widest, layer.out_channels * left)
-        left //= layer.stride[0]
-    stride = total
-    row_bytes = x.shape[0] * x.shape[3] * widest * x.element_size()
-    rows = max(4, STRIP_BYTES // row_bytes)
-    return rows if 2 * rows * stride < x.shape[2] else 0
+    # Values of each map that belong to one place of the output.
+    stride, widths = 1, []
+    for layer in reversed(layers):
+        widths.append(layer.out_channels * stride * stride)
+        stride *= layer.stride[0]
+    widths.append(x.shape[1] * stride * stride)
+    row_bytes = x.shape[0] * (x.shape[3] // stride + 1) * max(widths) * x.element_size()
+    rows = max(8, STRIP_BYTES // row_bytes)
+    return rows if 2 * rows * stride <= x.shape[2] else 0
 
 
 def run_by_strips(layers: Sequence[ConvModule], x: Tensor, rows: int, shortcut: bool) -> Tensor:
@@ -83,36 +110,32 @@ def run_by_strips(layers: Sequence[ConvModule], x: Tensor, rows: int, shortcut: 
     weights = [fold_norm(layer) for layer in layers]
     strips = []
     for top in range(0, heights[-1], rows):
-        bottom = min(top + rows, heights[-1])
         # Which rows of each layer's input the strip needs: from the last layer back to the first.
-        needed = [(top, bottom)]
-        for layer in reversed(layers):
-            first, last = needed[0]
-            pad, stride = layer.kernel_size[0] // 2, layer.stride[0]
-            needed.insert(0, (first * stride - pad, (last - 1) * stride + pad + 1))
+        needed = [(top, min(top + rows, heights[-1]))]
+        for layer, height in zip(reversed(layers), reversed(heights[:-1]), strict=True):
+            first, last = _rows_read(layer, needed[0])
             # Rows outside the map are zeros of this layer's padding, not outputs of the layer before.
-            height = heights[len(layers) - len(needed) + 1]
-            needed[0] = (max(needed[0][0], 0), min(needed[0][1], height))
+            needed.insert(0, (max(first, 0), min(last, height)))
         y = x[:, :, needed[0][0] : needed[0][1]]
-        for i, layer in enumerate(layers):
-            y = _strip_layer(layer, weights[i], y, needed[i], needed[i + 1], heights[i])
-        strips.append(y + x[:, :, top:bottom] if shortcut else y)
+        for layer, folded, have, want in zip(layers, weights, needed, needed[1:], strict=False):
+            y = _strip_of_layer(layer, folded, y, have, want)
+        strips.append(y.add_(x[:, :, needed[-1][0] : needed[-1][1]]) if shortcut else y)
     return torch.cat(strips, dim=2)
 
 
-def _strip_layer(
-    layer: ConvModule,
-    weight_bias: tuple[Tensor, Tensor | None],
-    x: Tensor,
-    have: tuple[int, int],
-    want: tuple[int, int],
-    height: int,
-) -> Tensor:
-    """Rows ``want`` of a layer's output from the rows ``have`` of its input, whose whole height is ``height``."""
+def _rows_read(layer: ConvModule, rows: tuple[int, int]) -> tuple[int, int]:
+    """The rows of the input, padding included, that rows [first, last) of the output are made of."""
     pad, stride = layer.kernel_size[0] // 2, layer.stride[0]
-    above = have[0] - (want[0] * stride - pad)
-    below = (want[1] - 1) * stride + pad + 1 - have[1]
+    return rows[0] * stride - pad, (rows[1] - 1) * stride + pad + 1
+
+
+def _strip_of_layer(
+    layer: ConvModule, folded: tuple[Tensor, Tensor | None], x: Tensor, have: tuple[int, int], want: tuple[int, int]
+) -> Tensor:
+    """Rows ``want`` of a layer's output from the rows ``have`` of its input."""
+    first, last = _rows_read(layer, want)
+    above, below = have[0] - first, last - have[1]
     if above or below:
         x = F.pad(x, (0, 0, above, below))
-    x = F.conv2d(x, *weight_bias, stride=stride, padding=(0, pad), groups=layer.groups)
+    x = F.conv2d(x, *folded, stride=layer.stride, padding=(0, layer.kernel_size[1] // 2), groups=layer.groups)
     return layer.activate(x) if layer.with_activation else x
