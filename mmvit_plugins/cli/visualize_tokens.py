@@ -144,7 +144,8 @@ def draw_stages(
     for stage, token_map, grid, cells in backbone.token_maps(normalise(image).to(device)):
         border = (255, 255, 255) if borders else None
         picture = draw_token_regions(image, token_map, grid, style, strides.get(stage), scale, border)
-        title = f"stage {stage + 1}: {cells[0]} x {cells[1]} super tokens of {grid[0]} x {grid[1]} tokens"
+        what = getattr(backbone, "reduced_name", "super tokens")
+        title = f"stage {stage + 1}: {cells[0]} x {cells[1]} {what} of {grid[0]} x {grid[1]} tokens"
         yield stage + 1, title, picture
 
 

@@ -9,6 +9,7 @@ from .label_check_hook import LabelCheckHook
 from .prediction_pictures_hook import PredictionPicturesHook
 from .random_input_size_hook import RandomInputSizeHook
 from .runner import ReportingRunner
+from .sparsity_adaptation_hook import SparsityAdaptationHook
 
 __all__ = [
     "CPUAmpOptimWrapper",
@@ -19,6 +20,7 @@ __all__ = [
     "PredictionPicturesHook",
     "RandomInputSizeHook",
     "ReportingRunner",
+    "SparsityAdaptationHook",
     "check_whole_image",
     "name_damaged_samples",
     "reading_checkpoint",

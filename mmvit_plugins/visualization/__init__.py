@@ -4,6 +4,7 @@ from .panel import draw_panel
 from .predictions import distinct_colors, draw_prediction
 from .token_maps import STYLES, draw_token_regions, token_regions
 from .training_curve import draw_training_curve, find_scalars, read_scalars
+from .window_scores import draw_window_choice
 
 __all__ = [
     "STYLES",
@@ -12,6 +13,7 @@ __all__ = [
     "draw_prediction",
     "draw_token_regions",
     "draw_training_curve",
+    "draw_window_choice",
     "find_scalars",
     "read_scalars",
     "token_regions",

@@ -89,7 +89,7 @@ def draw_token_regions(
     if style == "mean":
         picture = _mean_colors(image, labels)
     else:
-        tint = _tints(token_map.num)[labels]
+        tint = _tints(max(token_map.num, 1))[labels]
         picture = (0.35 * image + 0.65 * tint).round().astype(np.uint8)
     picture[labels == DROPPED] = image[labels == DROPPED] // 4
     if scale > 1:

@@ -178,6 +178,8 @@ class SparseViT(HierarchicalBackbone):
         >>> model.set_pruning_ratios(0.0)
     """
 
+    reduced_name = "windows"  # what token_maps() groups into, for titles of pictures
+
     def __init__(
         self,
         arch: str | Mapping[str, Any] = "tiny",
@@ -236,8 +238,8 @@ class SparseViT(HierarchicalBackbone):
         """Prune by these ratios from now on, in training and evaluation; forms as the constructor's ``pruning_ratios``.
 
         Kept counts may not grow within a stage between blocks of one parity, because windows are ranked once. That
-        depends on the size of the map: here it is checked for an image of 32 window sizes (224 pixels), in each call and
-        by :meth:`kept_windows` for the image's own size.
+        depends on the size of the map: here it is checked for an image of 32 window sizes (224 pixels), in each call
+        and by :meth:`kept_windows` for the image's own size.
 
         Raises:
             ValueError: a ratio outside [0, 1), another count of stages or blocks, or counts that grow.

@@ -21,7 +21,7 @@ __all__ = ["PADDINGS", "PatchEmbed", "PatchMerging", "SwinBlock", "Windows"]
 
 PADDINGS = ("after_norm", "before_norm")
 # Tokens that go through a block together in inference on a CPU, so that their hidden map (4 C) stays in the cache.
-PART_TOKENS = 2048
+PART_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class SwinBlock(BaseModule):
         batch, count, positions = windows.rows.shape
         total = batch * windows.grid[0] * windows.grid[1]
         rows = windows.rows.flatten()
-        x = tokens.index_select(0, rows).view(batch, count, positions, -1)
+        x = tokens.index_select(0, rows).view(batch, count, positions, tokens.shape[1])
         order = rows.argsort()[:total] if windows.whole and windows.real is not None else None
         args = (x, bias, windows.kinds, windows.real, order)
         x = checkpoint_module(self, *args) if with_cp else self(*args)
@@ -179,7 +179,7 @@ class SwinBlock(BaseModule):
         apart = windows.whole and windows.real is not None  # feed no padding, of which whole maps have most
         for part in windows.split(max(1, PART_TOKENS // windows.rows.shape[2])):
             rows = part.rows.flatten()
-            x = tokens.index_select(0, rows).view(*part.rows.shape, -1)
+            x = tokens.index_select(0, rows).view(*part.rows.shape, tokens.shape[1])
             x = (self.attend if apart else self)(x, bias, part.kinds, part.real)
             tokens.index_copy_(0, rows, x.flatten(0, -2).to(tokens.dtype))
         if apart:
@@ -229,4 +229,6 @@ class PatchEmbed(BaseModule):
         right, bottom = -x.shape[3] % 4, -x.shape[2] % 4
         if right or bottom:
             x = F.pad(x, (0, right, 0, bottom))
-        return self.norm(self.projection(x).permute(0, 2, 3, 1).contiguous())
+        # Channels last: the convolution's output is (B, H, W, C) in memory, and is not copied to become tokens.
+        x = self.projection(x.contiguous(memory_format=torch.channels_last))
+        return self.norm(x.permute(0, 2, 3, 1).contiguous())

@@ -22,6 +22,7 @@ __all__ = [
     "window_grid",
     "window_kinds",
     "window_partition",
+    "window_numbers",
     "window_rows",
     "window_unpartition",
 ]
@@ -59,6 +60,15 @@ def window_unpartition(windows: Tensor, grid: tuple[int, int], window: int, shif
     if shift:
         x = x.roll((shift, shift), (1, 2))
     return x[:, : grid[0], : grid[1]]
+
+
+def window_numbers(grid: tuple[int, int], window: int, shift: int, device: torch.device) -> Tensor:
+    """(H, W) long: the number, in raster order of the (shifted) partition, of the window that each token lies in."""
+    (height, width), (rows, cols) = grid, window_grid(grid, window)
+    down = torch.arange(height, device=device).sub(shift).remainder(rows * window)
+    along = torch.arange(width, device=device).sub(shift).remainder(cols * window)
+    down, along = (t.div(window, rounding_mode="floor") for t in (down, along))
+    return down.unsqueeze(1) * cols + along
 
 
 def window_rows(chosen: Tensor, grid: tuple[int, int], window: int, shift: int = 0) -> tuple[Tensor, Tensor]:
@@ -148,8 +158,8 @@ class WindowAttention(BaseModule):
 
         Args:
             x: (n, P, C).
-            bias: (1, heads, P, P) of :meth:`position_bias`, or (4, heads, P, P), the masks of a shifted partition added to
-                it; given by the caller, so that several calls share it.
+            bias: (1, heads, P, P) of :meth:`position_bias`, or (4, heads, P, P), with the masks of a shifted partition
+                added to it; given by the caller, so that several calls share it.
             kinds: (n,) which of the four each window needs; None: all windows share the one.
         """
         count, positions, dim = x.shape

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mmvit_plugins.registry import MODELS
 
-from ..layers.window_attention import window_grid
+from ..layers.window_attention import window_grid, window_numbers
 from .base import TokenReducer, check_tokens
 from .token_map import TokenMap
 
@@ -71,11 +71,8 @@ def rank_windows(scores: Tensor) -> Tensor:
 
 def windows_map(kept: Tensor, grid: tuple[int, int], window: int, shift: int = 0) -> TokenMap:
     """(B, k) numbers of the kept windows -> map from the H * W tokens of ``grid`` to them, weight 1 kept, 0 dropped."""
-    (height, width), (rows, cols) = grid, window_grid(grid, window)
-    down = torch.arange(height, device=kept.device).sub(shift) % (rows * window)
-    along = torch.arange(width, device=kept.device).sub(shift) % (cols * window)
-    down, along = (t.div(window, rounding_mode="floor") for t in (down, along))
-    of_token = (down.unsqueeze(1) * cols + along).view(1, -1).expand(kept.shape[0], -1)  # (B, N) window of each token
+    rows, cols = window_grid(grid, window)
+    of_token = window_numbers(grid, window, shift, kept.device).view(1, -1).expand(kept.shape[0], -1)
     count = kept.shape[1]
     rank = torch.full((kept.shape[0], rows * cols), -1, device=kept.device)
     rank = rank.scatter(1, kept, torch.arange(count, device=kept.device).expand_as(kept)).gather(1, of_token)
