@@ -61,12 +61,12 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
             layer_scale=0.3,
         ),
     },
-    # Roots that the odd sizes of the tests cut. Without antialiasing a patch four times the smallest does not see all of
-    # its pixels, so the plain variant has two sizes only.
+    # Roots that the odd sizes of the tests cut. Resized as published, a patch four times the smallest does not see all
+    # of its pixels, so that variant has two sizes only.
     "Quadformer": {
         "two sizes": dict(arch=_SMALL_VIT, min_patch_size=8, max_patch_size=16, num_tokens=0.5),
         "three sizes": dict(
-            arch=_SMALL_VIT, min_patch_size=4, max_patch_size=16, num_tokens=40, antialias=True, with_cls_token=False
+            arch=_SMALL_VIT, min_patch_size=4, max_patch_size=16, num_tokens=40, resample="area", with_cls_token=False
         ),
     },
     "STViT": {

@@ -1,6 +1,6 @@
-"""A plain ViT whose tokens cover squares of different sizes; Quadformer and MSViT differ in how they choose the squares.
+"""A plain ViT whose tokens cover squares of different sizes; Quadformer and MSViT differ in how they choose them.
 
-All squares are resized to the smallest size and share one patch embedding, so the transformer sees ordinary tokens. For
+All squares are resized to the smallest size and share one patch embedding, so the transformer sees ordinary tokens. In
 maps each token is painted over the cells that it covers.
 """
 
@@ -79,15 +79,17 @@ class PatchEmbedding(BaseModule):
     def forward(self, patches: Tensor) -> Tensor:
         """(B, N, in_channels * patch_size^2) -> (B, N, C)."""
         weight = self.projection.weight.flatten(1)
-        return nn.functional.linear(patches.to(weight.dtype), weight, self.projection.bias)
+        # Without autocast: gradients of pixels that nobody has normalised overflow float16.
+        with torch.autocast(patches.device.type, enabled=False):
+            return nn.functional.linear(patches.to(weight.dtype), weight, self.projection.bias)
 
 
 class MixedResolutionViT(HierarchicalBackbone):
     """Base of ViTs over mixed-resolution tokens. A subclass implements :meth:`tokenize`.
 
-    The layers are in four stages of about equal length (for depth 12: 3 each), all of one width and stride. The keys are
-    those of MMPretrain's VisionTransformer, whose state dicts (ViT, DeiT, MAE) load as they are; the position of a class
-    token there is added to it.
+    The layers are in four stages of about equal length (for depth 12: 3 each), all of one width and stride. The keys
+    are those of MMPretrain's VisionTransformer, whose state dicts (ViT, DeiT, MAE) load as they are; the position of a
+    class token there is added to it.
 
     Args:
         settings: embed_dims, depth (at least 4), num_heads.
@@ -131,10 +133,8 @@ class MixedResolutionViT(HierarchicalBackbone):
                 dict(type="TruncNormal", layer=["Linear", "Conv2d"], std=0.02, bias=0.0),
                 dict(type="Constant", layer="LayerNorm", val=1.0, bias=0.0),
             ]
-        super().__init__(
-            NUM_STAGES, range(NUM_STAGES) if out_indices is None else out_indices, frozen_stages, norm_eval
-        )
-        self.init_cfg = init_cfg
+        out_indices = range(NUM_STAGES) if out_indices is None else out_indices
+        super().__init__(NUM_STAGES, out_indices, frozen_stages, norm_eval, init_cfg)
         self.patch_size, self.out_type, self.with_cp = patch_size, out_type, with_cp
         self.patch_embed = PatchEmbedding(in_channels, dim, patch_size, with_cls_token)
         self.ends = tuple(depth * (i + 1) // NUM_STAGES for i in range(NUM_STAGES))
@@ -157,7 +157,7 @@ class MixedResolutionViT(HierarchicalBackbone):
     def frozen_parts(self, upto: int) -> list[nn.Module]:
         """The stem and stages 0 to ``upto``."""
         last = [self.ln1] if upto == NUM_STAGES - 1 and self.ln1 is not None else []
-        return [*self.stem_parts(), *self.layers[: self.ends[upto]], *last]
+        return [*self.stem_parts(), *list(self.layers)[: self.ends[upto]], *last]
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, 3, H, W) -> one (B, C, ceil(H / s), ceil(W / s)), or (B, C), for each of ``out_indices``."""
@@ -167,12 +167,12 @@ class MixedResolutionViT(HierarchicalBackbone):
         prefix = 0 if cls_token is None else 1
         if cls_token is not None:
             tokens = torch.cat([cls_token.to(tokens.dtype).expand(tokens.shape[0], -1, -1), tokens], dim=1)
-            mask = None if mask is None else nn.functional.pad(mask, (1, 0), value=True)
-            weight = None if weight is None else nn.functional.pad(weight, (1, 0), value=1.0)
+            mask = None if mask is None else torch.cat([torch.ones_like(mask[:, :1]), mask], dim=1)
+            weight = None if weight is None else torch.cat([torch.ones_like(weight[:, :1]), weight], dim=1)
         outputs, start = [], 0
         for stage, end in enumerate(self.ends[: self.out_indices[-1] + 1]):
-            for layer in self.layers[start:end]:
-                args = (tokens, mask, weight)
+            for i in range(start, end):  # a slice would build a new module list in every call
+                layer, args = self.layers[i], (tokens, mask, weight)
                 tokens = checkpoint_module(layer, *args) if self.with_cp else layer(*args)
             start = end
             if stage in self.out_indices:

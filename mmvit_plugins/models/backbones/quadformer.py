@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
@@ -34,6 +35,7 @@ ARCHS: dict[str, dict[str, Any]] = {
     "large": dict(embed_dims=1024, depth=24, num_heads=16),
 }
 ORIGINS = ("centre", "corner")
+RESAMPLE = ("bilinear", "area")
 
 
 def sinusoid_positions(x: Tensor, y: Tensor, dim: int) -> Tensor:
@@ -62,8 +64,8 @@ class QuadtreeTokenizer(BaseModule):
         max_patch_size: side of the roots: the smallest times a power of two. Equal to the smallest: uniform patches.
         num_tokens: L; int: a number, float: a share of the smallest patches. The next legal number below is taken.
         scorer: config of a scorer (``PixelBlurScorer``, ``FeatureScorer``, ``RandomScorer``).
-        antialias: resize patches with antialiasing. Published: False, so of a patch four times the smallest only the
-            middle 2 x 2 of every 4 x 4 pixels are seen.
+        resample: how patches become small. ``'bilinear'`` (published) has no antialiasing: of a patch four times the
+            smallest only the middle 2 x 2 of every 4 x 4 pixels are seen. ``'area'``: the mean of all pixels.
 
     Raises:
         ValueError: an argument is outside its legal values.
@@ -75,7 +77,7 @@ class QuadtreeTokenizer(BaseModule):
         max_patch_size: int,
         num_tokens: int | float,
         scorer: Mapping[str, Any],
-        antialias: bool = False,
+        resample: str = "bilinear",
     ) -> None:
         super().__init__()
         depth = (max_patch_size // max(min_patch_size, 1)).bit_length() - 1
@@ -85,7 +87,9 @@ class QuadtreeTokenizer(BaseModule):
                 f"max_patch_size={max_patch_size} and min_patch_size={min_patch_size}"
             )
         resolve_budget(num_tokens, (1, 1), 0)
-        self.min_patch_size, self.depth, self.num_tokens, self.antialias = min_patch_size, depth, num_tokens, antialias
+        if resample not in RESAMPLE:
+            raise ValueError(f"resample must be one of {RESAMPLE}, got {resample!r}")
+        self.min_patch_size, self.depth, self.num_tokens, self.resample = min_patch_size, depth, num_tokens, resample
         self.scorer = MODELS.build(dict(scorer)) if depth else None
 
     @property
@@ -118,7 +122,10 @@ class QuadtreeTokenizer(BaseModule):
         patches, place, offset = [], torch.zeros_like(left), 0
         for factor in (2**i for i in range(self.depth + 1)):
             rows, cols = height // factor, width // factor
-            small = resize(padded, (rows * smallest, cols * smallest), self.antialias)
+            if self.resample == "area":
+                small = F.avg_pool2d(padded, factor)
+            else:
+                small = resize(padded, (rows * smallest, cols * smallest))
             patches.append(patchify(small, smallest))
             place = torch.where(size == factor, offset + (top // factor) * cols + left // factor, place)
             offset += rows * cols
@@ -144,7 +151,7 @@ class Quadformer(MixedResolutionViT):
             legal number below is taken, see :func:`legal_budget`.
         scorer: config of the scorer: type ``PixelBlurScorer``, ``FeatureScorer`` (the paper's main one; give it
             ``checkpoint``) or ``RandomScorer``, all in the scope ``mmvit_plugins``.
-        antialias: see :class:`QuadtreeTokenizer`.
+        resample: see :class:`QuadtreeTokenizer`.
         origin: ``'centre'``: the position of a token is the centre of its patch in units of the smallest (published);
             ``'corner'``: its upper left corner, which for uniform patches is the published baseline.
         mlp_ratio: hidden channels of the MLPs / channels.
@@ -180,7 +187,7 @@ class Quadformer(MixedResolutionViT):
         max_patch_size: int = 64,
         num_tokens: int | float = 100,
         scorer: Mapping[str, Any] = dict(type="mmvit_plugins.PixelBlurScorer"),  # noqa: B006
-        antialias: bool = False,
+        resample: str = "bilinear",
         origin: str = "centre",
         mlp_ratio: float = 4.0,
         drop_path_rate: float = 0.0,
@@ -210,7 +217,7 @@ class Quadformer(MixedResolutionViT):
             init_cfg,
         )
         self.origin = origin
-        self.tokenizer = QuadtreeTokenizer(min_patch_size, max_patch_size, num_tokens, scorer, antialias)
+        self.tokenizer = QuadtreeTokenizer(min_patch_size, max_patch_size, num_tokens, scorer, resample)
         self.freeze()
 
     def stem_parts(self) -> list[nn.Module]:

@@ -1,4 +1,7 @@
-"""The pre-norm transformer block of ViT, with keys that can be masked or weighted. Parameters are named as MMPretrain's."""
+"""The pre-norm transformer block of ViT, with keys that can be masked or weighted.
+
+Parameters are named as those of MMPretrain's VisionTransformer.
+"""
 
 from __future__ import annotations
 

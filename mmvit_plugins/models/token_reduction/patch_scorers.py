@@ -23,11 +23,11 @@ from mmvit_plugins.tensor_files import read_state_dict
 __all__ = ["FeatureScorer", "PatchScorer", "PixelBlurScorer", "RandomScorer", "blur"]
 
 
-def resize(image: Tensor, size: tuple[int, int], antialias: bool = False) -> Tensor:
-    """(B, C, H, W) -> (B, C, *size), bilinear with half-pixel centres."""
+def resize(image: Tensor, size: tuple[int, int]) -> Tensor:
+    """(B, C, H, W) -> (B, C, *size), bilinear with half-pixel centres, without antialiasing."""
     if tuple(image.shape[-2:]) == tuple(size):
         return image
-    return F.interpolate(image, size=size, mode="bilinear", align_corners=False, antialias=antialias)
+    return F.interpolate(image, size=size, mode="bilinear", align_corners=False)
 
 
 def blur(image: Tensor, factor: int) -> Tensor:
@@ -77,8 +77,8 @@ class FeatureScorer(PatchScorer):
     """Squared difference of ShuffleNetV2 x0.5 features of the image and of its blurred form: the paper's main scorer.
 
     Mean over channels of the squared difference after the last convolution (stride 32), averaged over the patch; where
-    patches are smaller than 32 pixels, the map is resized to the grid of patches. The network is torchvision's, frozen and in
-    eval mode. Nothing is downloaded.
+    patches are smaller than 32 pixels, the map is resized to the grid of patches. The network is torchvision's, frozen
+    and in eval mode. Nothing is downloaded.
 
     Args:
         checkpoint: file with torchvision's ``shufflenet_v2_x0_5`` weights; None: random features (a warning is logged),

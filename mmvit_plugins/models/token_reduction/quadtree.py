@@ -10,9 +10,9 @@ waits until its ancestors are split, and once the worst of them is, everything b
 Ties: of equal scores the larger square comes first, then raster order (top, then left).
 
 Sizes: the grid is covered by root squares of 2^depth cells, the last ones sticking out at the right and the bottom.
-Squares wholly outside are no leaves. Where nothing sticks out every split adds 3 leaves and L = roots + 3 k. Otherwise a
-split at the border may add 1 or 0; the longest run of splits with at most L leaves is taken, and up to 2 of the L places
-stay unused.
+Squares wholly outside are no leaves. Where nothing sticks out every split adds 3 leaves and L = roots + 3 k. Otherwise
+a split at the border may add 1 or 0; the longest run of splits with at most L leaves is taken, and up to 2 of the L
+places stay unused.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _split_keys(ranks: Sequence[Tensor]) -> Tensor:
 
 
 def _split_order(scores: Sequence[Tensor]) -> Tensor:
-    """One (B, h, w) for each level, higher is split first -> (B, n) squares of all levels in the order of the splits."""
+    """One (B, h, w) for each level, higher is split first -> (B, n) squares of all levels in the order of splits."""
     flat = torch.cat([s.flatten(1) for s in scores], dim=1)
     ranks = _ranks(_ascending(-flat))
     count, sizes = flat.shape[1], [s.shape[1] * s.shape[2] for s in scores]
