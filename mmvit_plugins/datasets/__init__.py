@@ -5,6 +5,12 @@ from .load_scene import LoadScene
 from .pack_multi_task import PackMultiTaskInputs
 from .scenes_bev import FlipPoints, LoadSceneBEV, PackPoints, ScenesBEVDataset
 from .scenes_dataset import ScenesClsDataset, ScenesDetDataset, ScenesMultiTaskDataset, ScenesSegDataset
+from .task_folders import (
+    LoadTaskAnnotations,
+    NYUDv2MultiTaskDataset,
+    PASCALContextMultiTaskDataset,
+    TaskFolderDataset,
+)
 from .task_transforms import TaskCrop, TaskFlip, TaskResize, TaskRotate
 
 __all__ = [
@@ -12,6 +18,9 @@ __all__ = [
     "FlipPoints",
     "LoadScene",
     "LoadSceneBEV",
+    "LoadTaskAnnotations",
+    "NYUDv2MultiTaskDataset",
+    "PASCALContextMultiTaskDataset",
     "PackMultiTaskInputs",
     "PackPoints",
     "ScenesBEVDataset",
@@ -21,6 +30,7 @@ __all__ = [
     "ScenesSegDataset",
     "TaskCrop",
     "TaskFlip",
+    "TaskFolderDataset",
     "TaskResize",
     "TaskRotate",
 ]
