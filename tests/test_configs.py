@@ -22,6 +22,7 @@ from mmvit_plugins.models.backbones.base import HierarchicalBackbone
 from mmvit_plugins.models.backbones.context_cluster import ARCHS as CONTEXT_CLUSTER_ARCHS
 from mmvit_plugins.models.backbones.efficientvit import ARCHS as EFFICIENTVIT_ARCHS
 from mmvit_plugins.models.backbones.flatformer import ARCHS as FLATFORMER_ARCHS
+from mmvit_plugins.models.backbones.sparsevit import ARCHS as SPARSEVIT_ARCHS
 from mmvit_plugins.models.backbones.stvit import ARCHS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -206,6 +207,11 @@ def shallow(cfg: Config) -> Config:
         cfg.model.backbone.arch = CONTEXT_CLUSTER_ARCHS[cfg.model.backbone.arch] | dict(depths=(1, 1, 1, 1))
     if "FlatFormer" in cfg.model.backbone.type:
         cfg.model.backbone.arch = FLATFORMER_ARCHS[cfg.model.backbone.arch] | dict(depths=(1, 1, 1, 1))
+    if "SparseViT" in cfg.model.backbone.type:
+        cfg.model.backbone.arch = SPARSEVIT_ARCHS[cfg.model.backbone.arch] | dict(depths=(1, 1, 1, 1))
+        ratios = cfg.model.backbone.get("pruning_ratios", 0.0)
+        if not isinstance(ratios, float):
+            cfg.model.backbone.pruning_ratios = [r if isinstance(r, float) else r[0] for r in ratios]
     if "EfficientViT" in cfg.model.backbone.type:
         cfg.model.backbone.arch = EFFICIENTVIT_ARCHS[cfg.model.backbone.arch] | dict(depths=(1, 2, 2, 1, 1))
     return cfg

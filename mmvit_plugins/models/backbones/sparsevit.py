@@ -178,6 +178,7 @@ class SparseViT(HierarchicalBackbone):
         >>> model.set_pruning_ratios(0.0)
     """
 
+    optional_weights = r"norm\d\.(?:weight|bias)"  # a classifier's file has that of the last stage only
     reduced_name = "windows"  # what token_maps() groups into, for titles of pictures
 
     def __init__(

@@ -176,6 +176,11 @@ class WindowAttention(BaseModule):
             out = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=width**-0.5).softmax(dim=-1).to(v.dtype) @ v
         return self.proj(out.view(count, heads, positions, width).transpose(1, 2).reshape(count, positions, dim))
 
+    def fit_official_state(self, state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+        """``state`` with the bias table below ``prefix`` resized to this window; called by ``OfficialPretrained``."""
+        key = f"{prefix}relative_position_bias_table"
+        return state | {key: self.fit_table(state[key])} if key in state else state
+
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
         """As the parent, after resizing the bias table; ``state_dict`` is the loader's own copy."""
         key = f"{prefix}relative_position_bias_table"
