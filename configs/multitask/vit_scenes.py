@@ -1,7 +1,8 @@
 # A small plain vision transformer of MMPretrain with five dense tasks on built-in scenes: vit_large_nyud.py in small.
 # Needs no data and no weights.
 #
-# As stvit_scenes.py with a backbone of one scale, from which MMSegmentation's Feature2Pyramid makes four. Sizes are ours.
+# As stvit_scenes.py with a backbone of one scale, from which MMSegmentation's Feature2Pyramid makes four. Sizes are
+# ours.
 _base_ = "./stvit_scenes.py"
 model = dict(
     backbone=dict(

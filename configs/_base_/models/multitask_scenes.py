@@ -1,5 +1,5 @@
-# The five dense tasks of the built-in scenes. Ours: the usual weights (docs/multitask.md) but for depth, whose metres are
-# an order of magnitude larger than in a room.
+# The five dense tasks of the built-in scenes. Ours: the usual weights (docs/multitask.md) but for depth, whose metres
+# are an order of magnitude larger than in a room.
 _base_ = "./multitask.py"
 model = dict(
     tasks=dict(

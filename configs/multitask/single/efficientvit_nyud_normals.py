@@ -1,0 +1,3 @@
+# Normals alone, as in efficientvit_nyud.py: one of its single-task twins.
+_base_ = "../efficientvit_nyud.py"
+model = dict(only=["normals"])

@@ -1,0 +1,3 @@
+# Semseg alone, as in sparsevit_nyud.py: one of its single-task twins.
+_base_ = "../sparsevit_nyud.py"
+model = dict(only=["semseg"])

@@ -1,0 +1,3 @@
+# Semseg alone, as in sparsevit_pascal.py: one of its single-task twins.
+_base_ = "../sparsevit_pascal.py"
+model = dict(only=["semseg"])

@@ -1,0 +1,3 @@
+# Depth alone, as in sparsevit_scenes.py: one of its single-task twins.
+_base_ = "../sparsevit_scenes.py"
+model = dict(only=["depth"])

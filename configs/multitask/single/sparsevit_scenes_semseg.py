@@ -1,0 +1,3 @@
+# Semseg alone, as in sparsevit_scenes.py: one of its single-task twins.
+_base_ = "../sparsevit_scenes.py"
+model = dict(only=["semseg"])

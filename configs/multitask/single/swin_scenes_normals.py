@@ -1,0 +1,3 @@
+# Normals alone, as in swin_scenes.py: one of its single-task twins.
+_base_ = "../swin_scenes.py"
+model = dict(only=["normals"])

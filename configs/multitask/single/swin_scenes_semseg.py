@@ -1,0 +1,3 @@
+# Semseg alone, as in swin_scenes.py: one of its single-task twins.
+_base_ = "../swin_scenes.py"
+model = dict(only=["semseg"])

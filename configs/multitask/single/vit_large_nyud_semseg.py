@@ -1,0 +1,3 @@
+# Semseg alone, as in vit_large_nyud.py: one of its single-task twins.
+_base_ = "../vit_large_nyud.py"
+model = dict(only=["semseg"])
