@@ -34,6 +34,8 @@ SOURCES = {
     "https://cocodataset.org/#download and unpack them there",
     "imagenet|in1k": "download ILSVRC2012 from https://image-net.org and sort it into one folder per class below "
     "train/ and val/",
+    "nyud": "download NYUD_MT of a multi-task repository and unpack it there (docs/multitask.md)",
+    "pascalcontext|pascal_mt": "download PASCAL_MT of a multi-task repository and unpack it there (docs/multitask.md)",
     "camvid": "download CamVid (http://mi.eng.cam.ac.uk/research/projects/VideoRec/CamVid) and lay it out as "
     "configs/_base_/datasets/camvid.py says",
 }

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ from .errors import run_tool
 from .file_checks import check_checkpoint
 from .inference import Predictor, choose_device, collect_images, output_stems, quiet_hosts, read_image
 
-__all__ = ["describe", "main", "predict", "write_label_map"]
+__all__ = ["describe", "main", "predict", "write_label_map", "write_task_maps"]
 
 EXAMPLES = """examples:
   %(prog)s photo.jpg holiday/ --config configs/stvit/upernet_ade20k.py --checkpoint iter_160000.pth
 
 written to --out-dir (default: predictions):
-  overlays/NAME.png   the image with its label map, boxes and masks, or class and score
+  overlays/NAME.png   the image with its label map, boxes and masks, or class and score; several tasks side by side
   labels/NAME.png     segmentation: one class number per pixel, in the size of the image
+  TASK/NAME.png       of several tasks: parts as labels, depth in millimetres (16 bit), normals as (n + 1) 127.5,
+                      boundaries and saliency as probability times 255
   predictions.json    classes with scores, boxes with masks (COCO run-length code), or shares of the classes
 A damaged image is named and left out; the others are done, and the exit code is 1."""
 
@@ -53,27 +56,59 @@ def describe(sample: Any, classes: list[str] | tuple[str, ...] | None, score_thr
     def name(label: int) -> str:
         return str(classes[label]) if classes and label < len(classes) else str(label)
 
+    if "tasks" in sample.metainfo:
+        return _describe_tasks(sample, name, score_threshold)
     if "pred_sem_seg" in sample:
-        labels, counts = sample.pred_sem_seg.data.unique(return_counts=True)
-        total = sample.pred_sem_seg.data.numel()
-        pairs = zip(labels.tolist(), counts.tolist(), strict=True)
-        return dict(class_shares={name(label): count / total for label, count in pairs})
+        return dict(class_shares=_class_shares(sample.pred_sem_seg.data, name))
     if "pred_instances" in sample:
-        found = sample.pred_instances
-        found = found[found.scores >= score_threshold]
-        rows = zip(found.labels.tolist(), found.scores.tolist(), found.bboxes.tolist(), strict=True)
-        instances = [
-            dict(label=label, **{"class": name(label)}, score=round(score, 4), bbox=[round(side, 2) for side in box])
-            for label, score, box in rows
-        ]
-        for instance, mask in zip(instances, found.get("masks", []), strict=False):
-            instance["mask"] = _run_length(mask)
-        return dict(instances=instances)
+        return dict(instances=_instances(sample, name, score_threshold))
     scores, labels = sample.pred_score.topk(min(5, sample.pred_score.numel()))
     pairs = zip(labels.tolist(), scores.tolist(), strict=True)
     top = [dict(label=label, **{"class": name(label)}, score=round(score, 4)) for label, score in pairs]
     # Which exit of a cascade answered, counted from 1.
     return dict(top=top, exit=sample.exit_index + 1) if "exit_index" in sample else dict(top=top)
+
+
+def _describe_tasks(sample: Any, name: Callable[[int], str], score_threshold: float) -> dict[str, Any]:
+    """The predictions of several tasks as plain values: see :func:`describe`, and by task the share of each label,
+    least, middle and greatest depth in metres, or the share of boundary and salient pixels."""
+    from mmvit_plugins.structures import TASK_MAPS
+
+    found: dict[str, Any] = {}
+    for task in sample.tasks:
+        if task == "instances":
+            found["instances"] = _instances(sample, str, score_threshold)
+            continue
+        values = sample.get(TASK_MAPS[task].prediction).data
+        if task == "semseg":
+            found["class_shares"] = _class_shares(values, name)
+        elif task == "parts":
+            found["part_shares"] = _class_shares(values, str)
+        elif task == "depth":
+            ordered = values.flatten().sort().values
+            places = dict(least=0, median=len(ordered) // 2, greatest=-1)
+            found["depth"] = {key: round(float(ordered[place]), 3) for key, place in places.items()}
+        elif task != "normals":
+            found[f"{task}_share"] = round(float((values > 0.5).float().mean()), 4)
+    return found
+
+
+def _class_shares(labels: Any, name: Callable[[int], str]) -> dict[str, float]:
+    values, counts = labels.unique(return_counts=True)
+    return {name(v): count / labels.numel() for v, count in zip(values.tolist(), counts.tolist(), strict=True)}
+
+
+def _instances(sample: Any, name: Callable[[int], str], score_threshold: float) -> list[dict[str, Any]]:
+    found = sample.pred_instances
+    found = found[found.scores >= score_threshold]
+    rows = zip(found.labels.tolist(), found.scores.tolist(), found.bboxes.tolist(), strict=True)
+    instances = [
+        dict(label=label, **{"class": name(label)}, score=round(score, 4), bbox=[round(side, 2) for side in box])
+        for label, score, box in rows
+    ]
+    for instance, mask in zip(instances, found.get("masks", []), strict=False):
+        instance["mask"] = _run_length(mask)
+    return instances
 
 
 def _run_length(mask: Any) -> dict[str, Any]:
@@ -93,6 +128,34 @@ def write_label_map(sample: Any, path: Path) -> None:
     labels = sample.pred_sem_seg.data.squeeze(0).numpy()
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(labels.astype(np.uint8 if labels.max() < 256 else np.uint16)).save(path)
+
+
+def write_task_maps(sample: Any, out_dir: Path, stem: Path) -> dict[str, str]:
+    """Write what the dense tasks beside segmentation predict, and return the files, relative to ``out_dir``, by task.
+
+    Depth: 16-bit millimetres. Normals: 8-bit ``(n + 1) 127.5`` as RGB. Boundaries and saliency: probability times 255.
+    """
+    import numpy as np
+    from PIL import Image
+
+    from mmvit_plugins.structures import TASK_MAPS
+
+    files = {}
+    for task in sample.tasks:
+        if task in ("semseg", "instances"):
+            continue
+        values = sample.get(TASK_MAPS[task].prediction).data.numpy()
+        if task == "depth":
+            pixels = (values[0] * 1000).round().clip(0, 65535).astype(np.uint16)
+        elif task == "normals":
+            pixels = ((values.transpose(1, 2, 0) + 1) * 127.5).round().clip(0, 255).astype(np.uint8)
+        else:
+            pixels = (values[0] * (1 if task == "parts" else 255)).round().astype(np.uint8)
+        path = out_dir / task / stem.with_name(f"{stem.name}.png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+        files[task] = str(path.relative_to(out_dir))
+    return files
 
 
 def predict(args: argparse.Namespace) -> int:
@@ -149,6 +212,8 @@ def _predict_one(
         labels = out_dir / "labels" / stem.with_name(f"{stem.name}.png")
         write_label_map(sample, labels)
         entry["labels"] = str(labels.relative_to(out_dir))
+    if "tasks" in sample.metainfo:
+        entry["maps"] = write_task_maps(sample, out_dir, stem)
     return {**entry, **describe(sample, predictor.meta.get("classes"), args.score_threshold)}
 
 

@@ -290,5 +290,5 @@ class ScenesMultiTaskDataset(ScenesSegDataset):
     :class:`~mmvit_plugins.datasets.LoadScene`, whose ``layers`` choose among them.
     """
 
-    METAINFO = dict(classes=CLASSES, palette=PALETTE, label_classes=SHAPES)
+    METAINFO = dict(classes=CLASSES, palette=PALETTE, label_classes=SHAPES, instance_classes=SHAPES)
     LAYERS = ("label", "seg", "depth", "normals", "boundary", "saliency", "camera", "points")

@@ -1,7 +1,9 @@
 """Pictures of token maps, predictions and training runs. Host libraries are imported when a picture needs them."""
 
+from .colors import distinct_colors
 from .panel import draw_panel
-from .predictions import distinct_colors, draw_prediction
+from .predictions import draw_prediction
+from .task_pictures import draw_task_map, draw_tasks
 from .token_maps import STYLES, draw_token_regions, token_regions
 from .training_curve import draw_training_curve, find_scalars, read_scalars
 from .window_scores import draw_window_choice
@@ -11,6 +13,8 @@ __all__ = [
     "distinct_colors",
     "draw_panel",
     "draw_prediction",
+    "draw_task_map",
+    "draw_tasks",
     "draw_token_regions",
     "draw_training_curve",
     "draw_window_choice",

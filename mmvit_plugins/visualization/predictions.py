@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import colorsys
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -11,19 +10,14 @@ import cv2
 import numpy as np
 import torch
 
-__all__ = ["draw_prediction", "distinct_colors"]
+from .colors import distinct_colors
+from .task_pictures import LEGIBLE_SIDE as TASK_SIDE
+from .task_pictures import draw_tasks
+
+__all__ = ["draw_prediction"]
 
 # Smaller pictures are enlarged before text goes on them.
 LEGIBLE_SIDE = 320
-
-
-def distinct_colors(count: int) -> np.ndarray:
-    """(count, 3) uint8 RGB, neighbours far apart: hues by the golden ratio, alternating brightness."""
-    rows = [
-        colorsys.hsv_to_rgb(i * 0.618034 % 1.0, (0.65, 0.9, 0.5)[i % 3], (0.95, 0.75, 0.55)[i // 3 % 3])
-        for i in range(count)
-    ]
-    return (np.array(rows, dtype=np.float64).reshape(count, 3) * 255).round().astype(np.uint8)
 
 
 def draw_prediction(
@@ -33,7 +27,7 @@ def draw_prediction(
     score_threshold: float = 0.3,
     alpha: float = 0.55,
 ) -> np.ndarray:
-    """The image with its predicted label map, boxes and masks, or class and score.
+    """The image with its predicted label map, boxes and masks, or class and score; of several tasks all, side by side.
 
     Args:
         image: (H, W, 3) uint8 RGB, at the original size that the predictions refer to.
@@ -51,6 +45,8 @@ def draw_prediction(
         ValueError: the sample holds none of the three kinds of predictions.
     """
     meta = dict(dataset_meta or {})
+    if "tasks" in sample.metainfo:
+        return _draw_all_tasks(image, sample, meta, score_threshold, alpha)
     scale = max(1, -(-LEGIBLE_SIDE // min(image.shape[:2])))
     if scale > 1:
         image = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)
@@ -65,6 +61,17 @@ def draw_prediction(
         f"nothing to draw in a data sample with {sorted(sample.keys())}: expected pred_sem_seg, pred_instances or "
         "pred_label"
     )
+
+
+def _draw_all_tasks(image: np.ndarray, sample: Any, meta: dict, score_threshold: float, alpha: float) -> np.ndarray:
+    instances = None
+    if "pred_instances" in sample:
+        # Their classes are not those of the label map.
+        names = dict(classes=meta.get("instance_classes"))
+        scale = max(1, -(-TASK_SIDE // min(image.shape[:2])))
+        large = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)
+        instances = _draw_instances(large, sample.cpu().pred_instances, names, scale, score_threshold, alpha)
+    return draw_tasks(image, sample, meta, alpha, instances)
 
 
 def _draw_segmentation(image: np.ndarray, labels: torch.Tensor, meta: dict, scale: int, alpha: float) -> np.ndarray:
