@@ -29,6 +29,7 @@ _SMALL_SWIN = dict(dims=(8, 16, 24, 32), depths=(2, 2, 3, 1), heads=(1, 2, 3, 4)
 _SMALL_FLATFORMER = dict(dims=(8, 16, 24, 32), depths=(2, 1, 2, 1), heads=(1, 2, 3, 4))
 #: Name in the registry -> keyword arguments of each variant to test.
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "ToMeSwin": {"merging": dict(arch=_SMALL_SWIN, window_size=3, r=(2, 0, 4, 0.3))},
     "SparseViT": {
         "dense": dict(arch=_SMALL_SWIN, window_size=3),
         # Windows of 2 tokens: 1 of them in the last stage at 64 x 64 pixels, which must not be dropped.

@@ -1,13 +1,14 @@
 """Backbones, necks and token reducers. Importing this needs torch, mmengine and mmcv (without operators), no host."""
 
-from .backbones import DVT, ContextCluster, EfficientViT, FlatFormer, Quadformer, SparseViT, STViT, ToMe
+from .backbones import DVT, ContextCluster, EfficientViT, FlatFormer, Quadformer, SparseViT, STViT, ToMe, ToMeSwin
 from .classifiers import DVTClassifier
 from .multitask import MultiTaskModel
-from .necks import STViTProjection
+from .necks import PerceiverResampler, STViTProjection
 from .token_reduction import (
     ContextClusters,
     EqualGroups,
     InformativeTokens,
+    PerceiverLatents,
     QuadtreeReducer,
     Regions,
     SelectionMap,
@@ -20,6 +21,8 @@ from .token_reduction import (
 from .voxel import FlatFormerEncoder, PillarBackbone, PillarFeatures
 
 __all__ = [
+    "PerceiverLatents",
+    "PerceiverResampler",
     "ContextCluster",
     "ContextClusters",
     "DVT",
@@ -37,6 +40,7 @@ __all__ = [
     "Regions",
     "STViT",
     "ToMe",
+    "ToMeSwin",
     "STViTProjection",
     "SelectionMap",
     "SparseViT",

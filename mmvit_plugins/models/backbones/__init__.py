@@ -9,6 +9,7 @@ from .quadformer import Quadformer
 from .sparsevit import SparseViT
 from .stvit import STViT
 from .tome import ToMe
+from .tome_swin import ToMeSwin
 
 __all__ = [
     "ContextCluster",
@@ -20,4 +21,5 @@ __all__ = [
     "STViT",
     "SparseViT",
     "ToMe",
+    "ToMeSwin",
 ]
