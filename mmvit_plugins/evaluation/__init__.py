@@ -3,6 +3,7 @@
 from .boundary_metric import BoundaryMetric
 from .exit_accuracy import ExitAccuracy
 from .geometry_metrics import DepthMetric, NormalsMetric
+from .instance_metric import InstanceMetric
 from .label_metric import LabelMetric
 from .multi_task_gain import multi_task_gain
 from .saliency_metric import SaliencyMetric
@@ -11,6 +12,7 @@ __all__ = [
     "BoundaryMetric",
     "DepthMetric",
     "ExitAccuracy",
+    "InstanceMetric",
     "LabelMetric",
     "NormalsMetric",
     "SaliencyMetric",
