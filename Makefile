@@ -4,12 +4,14 @@
 #   VENV=FOLDER         the virtual environment (default .venv of the checkout)
 #   PYTHON=PROGRAM      the Python that makes it (default python3; 3.10 or newer)
 #   TORCH_ARGS="..."    more arguments for pip when it fetches torch, e.g. --index-url https://download.pytorch.org/whl/cpu
+#   WORKERS=NUMBER      processes that share the tests, of one thread each (default 2; 0: one process, readable with a debugger)
 #   ARGS="..."          more arguments for the program that the target runs, e.g. make test ARGS="-k token_map"
 
 SHELL := bash
 VENV ?= .venv
 PYTHON ?= python3
 ARGS ?=
+WORKERS ?= 2
 PY := "$(VENV)/bin/python"
 SETUP := bash .ci/setup_venv "$(VENV)"
 export PYTHON TORCH_ARGS
@@ -26,7 +28,7 @@ demo: env-demo
 	$(PY) -m mmvit_plugins.cli.demo $(ARGS)
 
 test: env-test
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 env-demo:
 	@$(SETUP) demo

@@ -116,6 +116,7 @@ setup(
         "search": [],
         "dev": [
             "pytest>=8",
+            "pytest-xdist>=3.6",
             "hypothesis>=6.100",
             "ruff>=0.12",
             "timm>=1.0",

@@ -18,10 +18,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def two_threads() -> None:
-    """The suite is made for two cores; processes that tests start inherit it."""
-    os.environ.setdefault("OMP_NUM_THREADS", "2")
-    torch.set_num_threads(2)
+def threads() -> None:
+    """The suite is made for two cores: one process with two threads, or workers of pytest-xdist with one each.
+
+    Processes that tests start inherit it.
+    """
+    count = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
+    os.environ.setdefault("OMP_NUM_THREADS", str(count))
+    torch.set_num_threads(count)
 
 
 @pytest.fixture(autouse=True)
