@@ -3,7 +3,7 @@
 from .backbones import DVT, ContextCluster, EfficientViT, FlatFormer, Quadformer, SparseViT, STViT, ToMe, ToMeSwin
 from .classifiers import DVTClassifier
 from .multitask import MultiTaskModel
-from .necks import PerceiverResampler, STViTProjection
+from .necks import PerceiverResampler, STViTProjection, SimpleFeaturePyramid
 from .token_reduction import (
     ContextClusters,
     EqualGroups,
@@ -43,6 +43,7 @@ __all__ = [
     "ToMeSwin",
     "STViTProjection",
     "SelectionMap",
+    "SimpleFeaturePyramid",
     "SparseViT",
     "SuperTokenMap",
     "SuperTokens",
