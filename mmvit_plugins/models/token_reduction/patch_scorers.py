@@ -81,31 +81,43 @@ class FeatureScorer(PatchScorer):
     and in eval mode. Nothing is downloaded.
 
     Args:
-        checkpoint: file with torchvision's ``shufflenet_v2_x0_5`` weights; None: random features (a warning is logged),
-            which still see where detail is lost, but are not the paper's.
+        checkpoint: file with torchvision's ``shufflenet_v2_x0_5`` weights, read by ``init_weights()``; None: random
+            features (a warning is logged), which still see where detail is lost, but are not the paper's.
         init_cfg: mmengine's initialisation config.
     """
 
     stride = 32
+    parts = ("conv1", "maxpool", "stage2", "stage3", "stage4", "conv5")
 
     def __init__(self, checkpoint: str | None = None, init_cfg: dict | list[dict] | None = None) -> None:
         super().__init__(init_cfg=init_cfg)
         from torchvision.models import shufflenet_v2_x0_5
 
         network = shufflenet_v2_x0_5(weights=None)
-        if checkpoint is None:
+        self.checkpoint = checkpoint
+        self.network = nn.Sequential(*(getattr(network, part) for part in self.parts))
+        self.network.requires_grad_(False)
+        self.network.eval()
+
+    def init_weights(self) -> None:
+        """Read the checkpoint."""
+        if self.checkpoint is None:
             print_log(
                 "FeatureScorer without a checkpoint scores by random features. Give "
                 "checkpoint=FILE with torchvision's shufflenet_v2_x0_5 weights.",
                 "current",
                 WARNING,
             )
-        else:
-            network.load_state_dict(read_state_dict(checkpoint))
-        parts = ("conv1", "maxpool", "stage2", "stage3", "stage4", "conv5")
-        self.network = nn.Sequential(*(getattr(network, part) for part in parts))
-        self.network.requires_grad_(False)
-        self.network.eval()
+            return
+        # The names of the published file, whose parts are numbered in the Sequential; its classifier is not needed.
+        state = read_state_dict(self.checkpoint)
+        numbers = {part: str(i) for i, part in enumerate(self.parts)}
+        renamed = {}
+        for key, value in state.items():
+            part, _, rest = key.partition(".")
+            if part in numbers:
+                renamed[f"{numbers[part]}.{rest}"] = value
+        self.network.load_state_dict(renamed)
 
     def train(self, mode: bool = True) -> FeatureScorer:
         """Its network always stays in eval mode."""
