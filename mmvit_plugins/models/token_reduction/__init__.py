@@ -6,6 +6,7 @@ from .equal_groups import EqualGroups, serpentine_keys
 from .informative_tokens import InformativeTokens
 from .merge_map import MergeMap, merge, merge_weighted
 from .patch_scorers import FeatureScorer, PatchScorer, PixelBlurScorer, RandomScorer
+from .perceiver import DenseMap, PerceiverLatents
 from .quadtree import Quadtree, QuadtreeReducer, build_quadtree, legal_budget
 from .regions import Regions
 from .selection_map import SelectionMap
@@ -23,6 +24,8 @@ from .window_pruning import WindowPruning
 from .window_tome import WindowTokenMerging
 
 __all__ = [
+    "DenseMap",
+    "PerceiverLatents",
     "ContextClusters",
     "EqualGroups",
     "FeatureScorer",
