@@ -188,7 +188,10 @@ class ReferenceClsHead(Ops):
     def __init__(self, dim: int, widths: tuple[int, int], classes: int, eps: float, act: nn.Module) -> None:
         pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
         super().__init__(
-            Conv(dim, widths[0], 1, 1, 1, eps, act), pool, Linear(*widths, eps, act), Linear(widths[1], classes, 0, None)
+            Conv(dim, widths[0], 1, 1, 1, eps, act),
+            pool,
+            Linear(*widths, eps, act),
+            Linear(widths[1], classes, 0, None),
         )
 
     def forward(self, maps: list[Tensor]) -> Tensor:

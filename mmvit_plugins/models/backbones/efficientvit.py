@@ -230,7 +230,7 @@ class EfficientViT(HierarchicalBackbone):
         """(B, 3, H, W) -> one (B, C_i, ceil(H / s_i), ceil(W / s_i)) for each of ``out_indices``."""
         x = x.contiguous(memory_format=torch.channels_last)
         for i, layer in enumerate(self.stem):
-            x = self._run(layer, x) if i else conv_norm_act(layer, x)
+            x = self._run(layer, x) if i else conv_norm_act(layer, x)  # the first one is no block
         outputs = []
         for i, stage in enumerate(self.stages):
             for block in stage:
