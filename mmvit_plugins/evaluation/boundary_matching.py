@@ -112,8 +112,9 @@ def suppress_non_maxima(probability: np.ndarray) -> np.ndarray:
     dy, dx = np.gradient(smooth)
     dyy, dyx = np.gradient(dy)
     _, dxx = np.gradient(dx)
-    # The eigenvector of the Hessian with the smallest eigenvalue points across a bright ridge.
-    angle = 0.5 * np.arctan2(2 * dyx, dxx - dyy) + np.pi / 2
+    # The eigenvector of the Hessian with the larger curvature, of either sign, points across: bent down on the crest,
+    # up on the slopes. The formula gives that of the larger signed one; with a negative trace it is the other.
+    angle = 0.5 * np.arctan2(2 * dyx, dxx - dyy) + np.where(dxx + dyy < 0, np.pi / 2, 0)
     y, x = np.mgrid[: probability.shape[0], : probability.shape[1]].astype(np.float32)
     kept = np.ones(probability.shape, dtype=bool)
     for sign in (-1, 1):

@@ -14,7 +14,7 @@ __all__ = ["SaliencyMetric"]
 
 # Thresholds on the probability: 15 of the survey (and ASTMT), 19 of InvPT.
 SURVEY_THRESHOLDS = np.linspace(0.2, 0.9, 15)
-INVPT_THRESHOLDS = np.linspace(0.05, 0.95, 19)
+INVPT_THRESHOLDS = np.arange(1, 20) / 20
 # InvPT's code puts a sigmoid on what is a probability already, so that thresholds up to 0.5 do nothing and the others
 # act as the thresholds logit(t) on the probability: 0.55 as 0.20, 0.70 as 0.85, and above 0.731 as "never".
 INVPT_EFFECTIVE = np.log(INVPT_THRESHOLDS / (1 - INVPT_THRESHOLDS))
