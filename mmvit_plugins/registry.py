@@ -36,6 +36,8 @@ SCOPE = "mmvit_plugins"
 # Classes that build on a host library's: registered name -> module, imported when the name is first asked for, so that
 # everything else works without the host.
 HOSTED = {
+    "BackboneLossClassifier": f"{SCOPE}.models.classifiers.backbone_loss_classifier",
+    "BackboneLossEncoderDecoder": f"{SCOPE}.models.segmentors.backbone_loss_segmentor",
     "EfficientViTClsHead": f"{SCOPE}.models.heads.efficientvit_cls_head",
     "EfficientViTSegHead": f"{SCOPE}.models.heads.efficientvit_seg_head",
 }

@@ -62,6 +62,17 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
             layer_scale=0.3,
         ),
     },
+    # Noise in training would be another draw in every process and call.
+    "MSViT": {
+        "gate": dict(arch=_SMALL_VIT, img_size=64, patch_size=8, gate=dict(type="mmvit_plugins.PatchGate", noise=False)),
+        "random gate": dict(
+            arch=_SMALL_VIT,
+            img_size=64,
+            patch_size=4,
+            gate=dict(type="mmvit_plugins.RandomGate", share=0.3),
+            with_cls_token=False,
+        ),
+    },
     # Roots that the odd sizes of the tests cut. Resized as published, a patch four times the smallest does not see all
     # of its pixels, so that variant has two sizes only.
     "Quadformer": {

@@ -1,9 +1,10 @@
 """Backbones, necks and token reducers. Importing this needs torch, mmengine and mmcv (without operators), no host."""
 
-from .backbones import DVT, ContextCluster, EfficientViT, FlatFormer, Quadformer, SparseViT, STViT, ToMe, ToMeSwin
+from .backbones import DVT, ContextCluster, EfficientViT, FlatFormer, MSViT, Quadformer, SparseViT, STViT, ToMe, ToMeSwin
 from .classifiers import DVTClassifier
+from .losses import BatchShapingLoss
 from .multitask import MultiTaskModel
-from .necks import PerceiverResampler, STViTProjection, SimpleFeaturePyramid
+from .necks import PerceiverResampler, SimpleFeaturePyramid, STViTProjection, TokenReductionNeck
 from .token_reduction import (
     ContextClusters,
     EqualGroups,
@@ -21,8 +22,6 @@ from .token_reduction import (
 from .voxel import FlatFormerEncoder, PillarBackbone, PillarFeatures
 
 __all__ = [
-    "PerceiverLatents",
-    "PerceiverResampler",
     "ContextCluster",
     "ContextClusters",
     "DVT",
@@ -32,22 +31,26 @@ __all__ = [
     "FlatFormer",
     "FlatFormerEncoder",
     "InformativeTokens",
+    "MSViT",
+    "MultiTaskModel",
+    "PerceiverLatents",
+    "PerceiverResampler",
     "PillarBackbone",
     "PillarFeatures",
-    "MultiTaskModel",
     "Quadformer",
     "QuadtreeReducer",
     "Regions",
     "STViT",
-    "ToMe",
-    "ToMeSwin",
     "STViTProjection",
     "SelectionMap",
     "SimpleFeaturePyramid",
     "SparseViT",
     "SuperTokenMap",
     "SuperTokens",
+    "ToMe",
+    "ToMeSwin",
     "TokenMap",
     "TokenReducer",
+    "TokenReductionNeck",
     "WindowPruning",
 ]

@@ -5,6 +5,7 @@ from .context_cluster import ContextCluster
 from .dvt import DVT
 from .efficientvit import EfficientViT
 from .flatformer import FlatFormer
+from .msvit import MSViT
 from .quadformer import Quadformer
 from .sparsevit import SparseViT
 from .stvit import STViT
@@ -17,6 +18,7 @@ __all__ = [
     "EfficientViT",
     "FlatFormer",
     "HierarchicalBackbone",
+    "MSViT",
     "Quadformer",
     "STViT",
     "SparseViT",

@@ -5,6 +5,7 @@ from .clusters import ContextClusters
 from .equal_groups import EqualGroups, serpentine_keys
 from .informative_tokens import InformativeTokens
 from .merge_map import MergeMap, merge, merge_weighted
+from .mixed_scale import FixedGate, MixedScaleMap, MixedScales, PatchGate, RandomGate
 from .patch_scorers import FeatureScorer, PatchScorer, PixelBlurScorer, RandomScorer
 from .perceiver import DenseMap, PerceiverLatents
 from .quadtree import Quadtree, QuadtreeReducer, build_quadtree, legal_budget
@@ -24,17 +25,22 @@ from .window_pruning import WindowPruning
 from .window_tome import WindowTokenMerging
 
 __all__ = [
-    "DenseMap",
-    "PerceiverLatents",
     "ContextClusters",
+    "DenseMap",
     "EqualGroups",
     "FeatureScorer",
+    "FixedGate",
     "InformativeTokens",
     "MergeMap",
+    "MixedScaleMap",
+    "MixedScales",
+    "PatchGate",
     "PatchScorer",
+    "PerceiverLatents",
     "PixelBlurScorer",
     "Quadtree",
     "QuadtreeReducer",
+    "RandomGate",
     "RandomScorer",
     "Regions",
     "SelectionMap",
@@ -43,8 +49,8 @@ __all__ = [
     "TokenMap",
     "TokenMerging",
     "TokenReducer",
-    "WindowTokenMerging",
     "WindowPruning",
+    "WindowTokenMerging",
     "bipartite_soft_matching",
     "build_quadtree",
     "grid_soft_matching",

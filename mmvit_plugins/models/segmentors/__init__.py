@@ -1,0 +1,1 @@
+"""Segmentors that build on MMSegmentation; imported by name (see ``HOSTED`` in the registry)."""
