@@ -1,6 +1,17 @@
 """Backbones, necks and token reducers. Importing this needs torch, mmengine and mmcv (without operators), no host."""
 
-from .backbones import DVT, ContextCluster, EfficientViT, FlatFormer, MSViT, Quadformer, SparseViT, STViT, ToMe, ToMeSwin
+from .backbones import (
+    DVT,
+    ContextCluster,
+    EfficientViT,
+    FlatFormer,
+    MSViT,
+    Quadformer,
+    SparseViT,
+    STViT,
+    ToMe,
+    ToMeSwin,
+)
 from .classifiers import DVTClassifier
 from .losses import BatchShapingLoss
 from .multitask import MultiTaskModel

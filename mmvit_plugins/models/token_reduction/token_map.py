@@ -89,6 +89,8 @@ class TokenMap:
             base: (B, N, C), fills the share of a token that no group holds: ``W y + (1 - W1) base``.
         """
         self._check(y, self.num, "restore")
+        if self.num == 0:  # nothing was kept: every index points past the end, with weight 0
+            y = torch.cat([y, y.new_zeros(y.shape[0], 1, y.shape[2])], dim=1)
         weight = self.weight.to(y.dtype)
         out = None
         for k in range(weight.shape[2]):
