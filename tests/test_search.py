@@ -144,9 +144,7 @@ def test_an_impossible_budget_ends(tmp_path: Path) -> None:
             return 41.0
 
     with pytest.raises(ValueError, match="cost more than the budget of 40"):
-        run_search(
-            Costly(tmp_path / "x.txt", 0), toy_settings(tmp_path, sampler="random")
-        )
+        run_search(Costly(tmp_path / "x.txt", 0), toy_settings(tmp_path, sampler="random", max_rejections=20))
 
 
 @pytest.mark.parametrize("bad", [dict(trials=0), dict(population=1), dict(sampler="hill")])

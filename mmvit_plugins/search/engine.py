@@ -46,6 +46,7 @@ class SearchSettings:
         sampler: 'nsga2' (evolution) or 'random' (the baseline).
         population: size of a generation of 'nsga2'.
         mutation: probability that a gene is drawn anew.
+        max_rejections: candidates in a row above the budget after which the search gives up.
         seed: of the sampler. Several workers must not draw the same: each adds its process number, unless it is None.
 
     Raises:
@@ -60,6 +61,7 @@ class SearchSettings:
     population: int = 20
     mutation: float | None = 0.1
     seed: int | None = 0
+    max_rejections: int = 2000
 
     def __post_init__(self) -> None:
         if self.trials < 1 or self.population < 2:
@@ -145,7 +147,7 @@ def run_search(
         report: called after each trial, rejected ones included.
 
     Raises:
-        ValueError: 2000 rejections without an evaluation: the budget is too small.
+        ValueError: too many rejections without an evaluation: the budget is too small.
     """
     study = open_study(settings, worker)
     free_stale_trials(study)
@@ -162,7 +164,7 @@ def run_search(
                 study.enqueue_trial(trial.params)
             raise
         rejected = 0 if evaluated else rejected + 1
-        if rejected >= 2000:
+        if rejected >= settings.max_rejections:
             raise ValueError(
                 f"{rejected} candidates in a row cost more than the budget of {settings.budget:g}: allow more"
             )

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from mmvit_plugins.models.layers.cascade_reuse import FeatureReuse, Grid, RelationReuse
 from mmvit_plugins.models.layers.checkpointing import checkpoint_module
-from mmvit_plugins.models.layers.soft_split import SoftSplit, soft_split_geometry
+from mmvit_plugins.models.layers.soft_split import SoftSplit, pad_to_kernel, soft_split_geometry
 from mmvit_plugins.registry import MODELS
 
 from .base import resolve_arch
@@ -90,7 +90,7 @@ class PatchEmbedding(BaseModule):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Grid]:
         """(B, 3, H, W) -> tokens (B, h * w, C) and their grid."""
-        x = self.proj(x)
+        x = self.proj(pad_to_kernel(x, self.proj.kernel_size[0], self.proj.padding[0]))
         return x.flatten(2).transpose(1, 2), (x.shape[2], x.shape[3])
 
 
@@ -241,7 +241,8 @@ class ExitTransformer(BaseModule):
 class DVT(BaseModule):
     """The cascade: transformers with growing token grids.
 
-    Any image size runs; at sizes other than ``image_size`` grids follow the patches and positions are interpolated.
+    Any image size runs: at sizes other than ``image_size`` grids follow the patches and positions are interpolated;
+    an image smaller than a patch is filled up with zeros.
 
     Args:
         arch: name in ``ARCHS`` or a mapping with the same keys.

@@ -201,7 +201,7 @@ class DVTClassifier(BaseModel):
             sample = DataSample() if sample is None else sample
             sample.set_pred_score(result.scores[i]).set_pred_label(result.scores[i].argmax(dim=0, keepdim=True))
             sample.exit_index = int(result.index[i])
-            sample.exit_confidence = float(result.confidence[i])
+            sample.exit_confidence = float(result.confidence[i].detach())
             if result.all_scores is not None:
                 sample.exit_scores = result.all_scores[i]
             if self.exit_costs is not None:

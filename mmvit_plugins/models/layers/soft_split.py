@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-__all__ = ["PerformerTokenLayer", "SoftSplit", "TransformerTokenLayer", "soft_split_geometry"]
+__all__ = ["PerformerTokenLayer", "SoftSplit", "TransformerTokenLayer", "pad_to_kernel", "soft_split_geometry"]
 
 
 def soft_split_geometry(size: int, tokens: int) -> tuple[int, int, int]:
@@ -36,9 +36,16 @@ def soft_split_geometry(size: int, tokens: int) -> tuple[int, int, int]:
         raise ValueError(
             f"no stride of the soft split gives {tokens} tokens from {size} pixels; legal numbers near: {sorted(near)}"
         )
-    kernel = math.ceil(7 * stride / 4)
-    windows = -(-size // stride)
-    return kernel, stride, max(0, -(-((windows - 1) * stride + kernel - size) // 2))
+    # A stride of 1 leaves no slack for an uneven rest: 3 instead of 2.
+    kernel = 3 if stride == 1 else math.ceil(7 * stride / 4)
+    overlap = (math.ceil(size / stride) - 1) * stride + kernel - size
+    return kernel, stride, max(0, math.ceil(overlap / 2))
+
+
+def pad_to_kernel(x: Tensor, kernel: int, padding: int) -> Tensor:
+    """(B, C, H, W) with zeros below and to the right, so that ``kernel`` fits in once the padding is there."""
+    missing = [max(0, kernel - 2 * padding - side) for side in (x.shape[3], x.shape[2])]
+    return F.pad(x, (0, missing[0], 0, missing[1])) if any(missing) else x
 
 
 class PerformerTokenLayer(BaseModule):
@@ -133,6 +140,7 @@ class SoftSplit(BaseModule):
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """(B, 3, H, W) -> tokens (B, h * w, C) and their grid (h, w)."""
+        x = pad_to_kernel(x, *self.splits[0][::2])
         grid = (x.shape[2], x.shape[3])
         for (kernel, stride, padding), layer in zip(self.splits, (self.attention1, self.attention2, None), strict=True):
             unfolded = F.unfold(x, kernel, padding=padding, stride=stride).transpose(1, 2)
