@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from mmengine.model import BaseModule, ModuleList
 from torch import Tensor, nn
 
@@ -106,7 +105,7 @@ class SparseViTStage(BaseModule):
         counts = check_counts(ratios, rows * cols, number)
         tokens = x.reshape(-1, dim)
         if (rows * self.window, cols * self.window) != grid:
-            tokens = F.pad(tokens, (0, 0, 0, 1))
+            tokens = torch.cat([tokens, tokens.new_zeros(1, dim)])
         scores: list[Tensor | None] = [None, None]
         order = [torch.arange(rows * cols, device=x.device).expand(batch, -1)] * 2
         windows = [Windows.of(order[p], grid, self.window, shifts[p]) for p in range(2)]

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from mmcv.cnn.bricks import DropPath
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from ..token_reduction.super_tokens import pad_grid
 from .checkpointing import checkpoint_module
 from .window_attention import WindowAttention, shift_masks, window_kinds, window_rows
 
@@ -171,7 +171,7 @@ class SwinBlock(BaseModule):
         x = checkpoint_module(self, *args) if with_cp else self(*args)
         x = x.to(tokens.dtype).flatten(0, -2)
         if order is not None:
-            return F.pad(x, (0, 0, 0, 1))
+            return torch.cat([x, x.new_zeros(1, x.shape[1])])
         return tokens.index_copy_(0, rows, x)
 
     def _run_by_parts(self, tokens: Tensor, windows: Windows, bias: Tensor) -> Tensor:
@@ -205,7 +205,7 @@ class PatchMerging(BaseModule):
         """(B, H, W, C) -> (B, ceil(H / 2), ceil(W / 2), out_dim); odd sides are padded with zeros."""
         batch, height, width, dim = x.shape
         if height % 2 or width % 2:
-            x = F.pad(x, (0, 0, 0, width % 2, 0, height % 2))
+            x = pad_grid(x, 0, width % 2, 0, height % 2)
         rows, cols = x.shape[1] // 2, x.shape[2] // 2
         x = x.view(batch, rows, 2, cols, 2, dim).transpose(2, 3).reshape(batch, rows, cols, 4 * dim)
         return self.reduction(self.norm(x))
@@ -226,9 +226,10 @@ class PatchEmbed(BaseModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, 3, H, W) -> (B, ceil(H / 4), ceil(W / 4), C)."""
-        right, bottom = -x.shape[3] % 4, -x.shape[2] % 4
-        if right or bottom:
-            x = F.pad(x, (0, right, 0, bottom))
         # Channels last: the convolution's output is (B, H, W, C) in memory, and is not copied to become tokens.
-        x = self.projection(x.contiguous(memory_format=torch.channels_last))
+        x = x.permute(0, 2, 3, 1)
+        right, bottom = -x.shape[2] % 4, -x.shape[1] % 4
+        if right or bottom:
+            x = pad_grid(x, 0, right, 0, bottom)
+        x = self.projection(x.contiguous().permute(0, 3, 1, 2))
         return self.norm(x.permute(0, 2, 3, 1).contiguous())

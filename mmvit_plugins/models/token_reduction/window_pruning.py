@@ -8,13 +8,13 @@ windows are kept. A choice, not a weighting: no gradient flows through it.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from mmvit_plugins.registry import MODELS
 
 from ..layers.window_attention import window_grid, window_numbers
 from .base import TokenReducer, check_tokens
+from .super_tokens import pad_grid
 from .token_map import TokenMap
 
 __all__ = [
@@ -55,7 +55,7 @@ def window_scores(magnitudes: Tensor, window: int, shift: int = 0) -> Tensor:
     """(B, H, W) of :func:`token_magnitudes` -> (B, rows * cols), the L2 norm over each window; padding counts 0."""
     height, width = magnitudes.shape[1:]
     rows, cols = window_grid((height, width), window)
-    squares = F.pad(magnitudes.square(), (0, cols * window - width, 0, rows * window - height))
+    squares = pad_grid(magnitudes.square().unsqueeze(-1), 0, cols * window - width, 0, rows * window - height)
     if shift:
         squares = squares.roll((-shift, -shift), (1, 2))
     return squares.view(-1, rows, window, cols, window).sum(dim=(2, 4)).sqrt().flatten(1)
@@ -66,6 +66,8 @@ def rank_windows(scores: Tensor) -> Tensor:
 
     What fewer windows keep is a prefix of what more keep.
     """
+    if torch.jit.is_tracing():  # ONNX has no stable sort, but its TopK is one
+        return scores.topk(scores.shape[1], dim=1).indices
     return scores.sort(dim=1, descending=True, stable=True).indices
 
 
