@@ -141,3 +141,12 @@ def test_errors_name_the_shapes() -> None:
         SuperTokens(2).reduce(torch.zeros(1, 6, 2), None)
     with pytest.raises(ValueError, match=r"\(B, 12, C\)"):
         SuperTokens(2).reduce(torch.zeros(1, 6, 2), (3, 4))
+
+
+def test_a_map_to_no_tokens_at_all_where_nothing_was_kept() -> None:
+    """Pruning may keep no window: every token has weight 0 and only ``base`` remains."""
+    nothing = TokenMap(torch.zeros(2, 5, 1, dtype=torch.long), torch.zeros(2, 5, 1), 0)
+    x = torch.rand(2, 5, 3)
+    assert nothing.reduce(x).shape == (2, 0, 3) and nothing.mass().shape == (2, 0)
+    assert torch.equal(nothing.restore(x[:, :0]), torch.zeros(2, 5, 3))
+    assert torch.equal(nothing.restore(x[:, :0], base=x), x)

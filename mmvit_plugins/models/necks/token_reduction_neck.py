@@ -74,8 +74,8 @@ class TokenReductionNeck(BaseModule):
 
     For each level l: ``y = reduce(LN x_l)``, ``z = W_l y + place (+ level)``; transformer blocks over the z of one
     level, or of all of them; ``x_l + restore(V_l LN z)``. V_l starts at 0, so the neck starts as the identity and can
-    be put before any head of a trained model. Works before FPN (``neck=[this, FPN]``), UPerHead, detectors and auxiliary
-    heads. A place that its reducer drops keeps its value.
+    be put before any head of a trained model. Works before FPN (``neck=[this, FPN]``), UPerHead, detectors and
+    auxiliary heads. A place that its reducer drops keeps its value.
 
     Args:
         in_channels: channels of each map.

@@ -50,7 +50,7 @@ class TokenMap:
         """(B, M) column sums of W, in at least float32; ToMe's token size."""
         weight = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))
         zeros = weight.new_zeros(self.index.shape[0], self.num)
-        return zeros.scatter_add(1, self.index.flatten(1), weight.flatten(1))
+        return zeros.scatter_add(1, self.index.flatten(1), weight.flatten(1)) if self.num else zeros
 
     def hard(self) -> Tensor:
         """(B, N) long: for each token the reduced token with the largest weight. This is what the pictures show."""
@@ -69,6 +69,8 @@ class TokenMap:
                 row equal the reduction by ``finer.then(coarser)``.
         """
         self._check(x, self.index.shape[1], "reduce")
+        if self.num == 0:
+            return x[:, :0]
         weight = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))
         if size is not None:
             weight = weight * size.unsqueeze(-1).to(weight.dtype)
