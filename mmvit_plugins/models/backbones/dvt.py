@@ -91,7 +91,8 @@ class PatchEmbedding(BaseModule):
     def forward(self, x: Tensor) -> tuple[Tensor, Grid]:
         """(B, 3, H, W) -> tokens (B, h * w, C) and their grid."""
         x = self.proj(pad_to_kernel(x, self.proj.kernel_size[0], self.proj.padding[0]))
-        return x.flatten(2).transpose(1, 2), (x.shape[2], x.shape[3])
+        # Not traced: an exported graph has a fixed size, and ONNX's integer division rounds towards zero.
+        return x.flatten(2).transpose(1, 2), (int(x.shape[2]), int(x.shape[3]))
 
 
 class CascadeBlock(BaseModule):

@@ -16,7 +16,8 @@ class ExitStep(nn.Module):
     """One exit as a function of tensors: images, and what the exit before left.
 
     In: images (B, 3, H, W), preprocessed; then, as far as this exit reuses them, ``features`` (B, N, C) and
-    ``relation`` (B, L H, N, N) of the exit before. Out: probabilities (B, classes), then what the next exit reuses, in that order.
+    ``relation`` (B, L H, N, N) of the exit before. Out: probabilities (B, classes), then what the next exit reuses,
+    in that order.
 
     Args:
         model: ``DVTClassifier`` in eval mode.

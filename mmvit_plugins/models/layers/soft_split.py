@@ -141,7 +141,7 @@ class SoftSplit(BaseModule):
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """(B, 3, H, W) -> tokens (B, h * w, C) and their grid (h, w)."""
         x = pad_to_kernel(x, *self.splits[0][::2])
-        grid = (x.shape[2], x.shape[3])
+        grid = (int(x.shape[2]), int(x.shape[3]))  # not traced: an exported graph has a fixed size
         for (kernel, stride, padding), layer in zip(self.splits, (self.attention1, self.attention2, None), strict=True):
             unfolded = F.unfold(x, kernel, padding=padding, stride=stride).transpose(1, 2)
             grid = tuple((side + 2 * padding - kernel) // stride + 1 for side in grid)
