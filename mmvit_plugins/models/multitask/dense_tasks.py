@@ -68,9 +68,17 @@ class DenseTask(BaseModule):
         """
         logits = self.forward(features)
         target = self.stack_targets(samples, size, logits.device)
-        if not self.known(target).any():
+        rows = self.known(target).flatten(1).any(1)
+        if not rows.any():
             return logits.sum() * 0.0
-        return self.criterion(F.interpolate(logits.float(), size, mode="bilinear", align_corners=False), target)
+        if not rows.all():
+            # Left out here and not in the loss: losses of hosts may divide by the labelled pixels of each image.
+            logits, target = logits[rows], target[rows]
+        return self.compare(F.interpolate(logits.float(), size, mode="bilinear", align_corners=False), target)
+
+    def compare(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Logits and labels of the labelled images, at the input's size -> the loss."""
+        return self.criterion(logits, target)
 
     def labelled(self, samples: Sequence[MultiTaskSample]) -> bool:
         """Whether any pixel of the batch has a label of this task."""
@@ -149,7 +157,7 @@ class SegmentationTask(DenseTask):
         num_classes: number of classes.
         name: see :class:`DenseTask`.
         head: see :class:`DenseTask`.
-        loss: default: MMSegmentation's cross-entropy, mean over labelled pixels.
+        loss: default: MMSegmentation's cross-entropy, mean over labelled pixels. Called with ``ignore_index`` too.
         loss_weight: both reference implementations use 1 for semantic segmentation and 2 for parts.
     """
 
@@ -186,6 +194,10 @@ class SegmentationTask(DenseTask):
     def stack_targets(self, samples: Sequence[MultiTaskSample], size: tuple[int, int], device: torch.device) -> Tensor:
         """(B, H, W), as losses of class numbers take them."""
         return super().stack_targets(samples, size, device)[:, 0]
+
+    def compare(self, logits: Tensor, target: Tensor) -> Tensor:
+        """As MMSegmentation's heads call their losses, which otherwise ignore no label, or another one."""
+        return self.criterion(logits, target, ignore_index=self.map.fill)
 
     def decode(self, logits: Tensor, sample: MultiTaskSample) -> Tensor:
         """Class numbers (1, 1, H, W), int64."""

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 
 import torch
+from mmengine.config import ConfigDict
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
@@ -52,10 +53,10 @@ class InstanceTask(BaseModule):
             raise ValueError(f"loss_weight of task {name!r} must be positive, got {loss_weight}; leave the task out")
         self.name = name
         self.loss_weight = float(loss_weight)
-        config = copy.deepcopy(dict(detector))
-        self.detector = MODELS.build(
-            dict(config, backbone=dict(type="mmvit_plugins.SharedFeatures"), data_preprocessor=None)
-        )
+        # MMDetection reads parts of it as attributes, which a plain dict has not.
+        config = ConfigDict(copy.deepcopy(dict(detector)))
+        config.backbone = ConfigDict(type="mmvit_plugins.SharedFeatures")
+        self.detector = MODELS.build(config)
 
     def forward(self, features: Sequence[Tensor]) -> tuple:
         """The raw outputs of the detector's dense head (of the RPN for two stages)."""
