@@ -24,7 +24,9 @@ TOOLS = (
     "convert_checkpoint",
     "visualize_tokens",
     "browse_scenes",
+    "search_exits",
     "benchmark",
+    "run_multitask",
     "demo",
     "build_operators",
 )
@@ -112,8 +114,8 @@ setup(
             "regex",
         ],
         "export": ["onnx", "onnxruntime", "onnxscript"],
-        # The searches need nothing beyond the package today; the extra keeps their install command stable.
-        "search": [],
+        # tools/search_*.py; scikit-learn holds the digits of configs/dvt/cls_digits.py.
+        "search": ["optuna>=4", "scikit-learn"],
         "dev": [
             "pytest>=8",
             "pytest-xdist>=3.6",

@@ -241,7 +241,7 @@ def test_setup_installs_in_order_once_and_keeps_torch(setup, tmp_path):
 def test_setup_for_tests_adds_operators_and_serves_the_demo_too(setup, tmp_path):
     assert setup(tmp_path / "venv", "demo").returncode == 0
     assert setup(tmp_path / "venv", "test").returncode == 0
-    assert setup.calls()[0].endswith("--editable .[onedl,dev,export]"), "torch and mmcv are there already"
+    assert setup.calls()[0].endswith("--editable .[onedl,dev,export,search]"), "torch and mmcv are there already"
     assert setup.calls("mmvit_plugins.cli.build_operators")
     setup(tmp_path / "venv", "demo")
     assert setup.calls("") == []
