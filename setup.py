@@ -127,6 +127,8 @@ setup(
             "ninja",
             "packaging",
             "psutil",
+            "scikit-image",
+            "scikit-learn",
         ],
     },
     entry_points={

@@ -32,6 +32,8 @@ CONFIGS = sorted(
 )
 TASKS = {name: Config.fromfile(FOLDER / name).default_scope for name in CONFIGS}
 SEG = [name for name in CONFIGS if TASKS[name] == "mmseg"]
+# One task each. Models, schedules and data of several tasks: test_multitask_configs.py.
+SINGLE = [name for name in CONFIGS if not name.startswith("multitask/")]
 
 
 def kinds() -> dict[tuple[str, ...], str]:
@@ -40,7 +42,7 @@ def kinds() -> dict[tuple[str, ...], str]:
     Sizes and data sets of a kind differ in numbers only, which building checks; training all of them would take an hour.
     """
     found: dict[tuple[str, ...], str] = {}
-    for name in sorted(CONFIGS, key=lambda name: ("scenes" not in name, name)):
+    for name in sorted(SINGLE, key=lambda name: ("scenes" not in name, name)):
         model = Config.fromfile(FOLDER / name).model
         parts = ("backbone", "neck", "decode_head", "auxiliary_head", "head", "bbox_head", "roi_head")
         types = [str(part.get("type") if isinstance(part, dict) else part) for part in map(model.get, parts)]
@@ -114,7 +116,7 @@ def test_survives_dump_and_reload(name: str, tmp_path: Path) -> None:
     assert Config.fromfile(tmp_path / "dumped.py").to_dict() == cfg.to_dict()
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", SINGLE)
 def test_runtime_settings(name: str) -> None:
     cfg = Config.fromfile(FOLDER / name)
     assert cfg.auto_scale_lr["enable"] is False
@@ -233,7 +235,7 @@ def shallow(cfg: Config) -> Config:
     return cfg
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", SINGLE)
 def test_model_builds(name: str) -> None:
     """As shipped, without data and weight files; the widths of backbone, neck and heads agree."""
     cfg = load(name)
@@ -263,14 +265,22 @@ def check_widths(cfg: Config, model: nn.Module) -> None:
     assert len(backbones(model)) == (cfg.model.backbone.type.removeprefix("mmvit_plugins.") in names)
     for backbone in backbones(model):
         widths = list(backbone.out_channels)
-        if cfg.default_scope == "mmpretrain" and "in_channels" not in cfg.model.get("neck", {}):  # none, or pooling
+        necks = cfg.model.get("neck", [])
+        necks = list(necks) if isinstance(necks, list) else [necks]
+        if necks and necks[0].type.endswith("TokenReductionNeck"):
+            assert list(necks[0].in_channels) == widths
+            if "output" in necks[0]:
+                assert cfg.model.head.in_channels == necks[0].embed_dims
+                continue
+            del necks[0]  # maps as they were
+        if cfg.default_scope == "mmpretrain" and not (necks and "in_channels" in necks[0]):  # none, or pooling
             assert cfg.model.head.in_channels == widths[-1]
             continue
         if cfg.default_scope == "mmpretrain":
-            assert cfg.model.neck.in_channels == widths[-1]
-            assert cfg.model.head.in_channels == cfg.model.neck.out_channels
+            assert necks[0].in_channels == widths[-1]
+            assert cfg.model.head.in_channels == necks[0].get("out_channels", widths[-1])
             continue
-        consumer = cfg.model.neck if "neck" in cfg.model else cfg.model.decode_head
+        consumer = necks[0] if necks else cfg.model.decode_head
         assert list(consumer.in_channels) == widths
         if "auxiliary_head" in cfg.model:
             assert cfg.model.auxiliary_head.in_channels == widths[cfg.model.auxiliary_head.in_index]
