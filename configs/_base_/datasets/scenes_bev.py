@@ -1,7 +1,7 @@
 # Point clouds of the built-in scenes for MMSegmentation, with a map from above of 5 classes (ground, sphere, box, cylinder,
 # cone). No files, no network; training and validation scenes are disjoint. Each scene is rendered once and kept in memory.
 point_cloud_range = (-4.8, 1.0, -0.5, 4.8, 10.6, 3.5)
-cells = (64, 64)
+cells = (48, 48)
 num_classes = 5
 load = dict(type="mmvit_plugins.LoadSceneBEV", point_cloud_range=point_cloud_range, cells=cells)
 train_pipeline = [load, dict(type="mmvit_plugins.FlipPoints", prob=0.5), dict(type="mmvit_plugins.PackPoints")]
