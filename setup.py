@@ -25,6 +25,7 @@ TOOLS = (
     "visualize_tokens",
     "browse_scenes",
     "search_exits",
+    "search_sparsity",
     "benchmark",
     "run_multitask",
     "demo",

@@ -81,12 +81,14 @@ class LatencyTable:
         Args:
             seconds_of: times of several candidates, measured side by side.
             values: legal values of each gene, the first being the reference.
-            between: measure first, middle and last value only and interpolate linearly over the others (numbers).
+            between: measure the first two, the middle and the last value only and interpolate linearly over the others
+                (numbers); the first two apart, because the step from none to some may cost by itself.
         """
         reference = [options[0] for options in values]
         wanted: list[tuple[int, Hashable]] = []
         for gene, options in enumerate(values):
-            chosen = options[1:] if not between or len(options) < 4 else [options[len(options) // 2], options[-1]]
+            some = sorted({1, len(options) // 2, len(options) - 1})
+            chosen = [options[n] for n in some] if between and len(options) > 4 else options[1:]
             wanted += [(gene, value) for value in chosen]
         candidates = [list(reference)] + [
             [value if number == gene else first for number, first in enumerate(reference)] for gene, value in wanted

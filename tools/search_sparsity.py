@@ -1,0 +1,12 @@
+"""Find pruning ratios of SparseViT under a limit; see `python tools/search_sparsity.py --help` and docs/tools.md."""
+
+import sys
+from pathlib import Path
+
+# The checkout in the place of this folder: the tools run without installation, and tools/search_sparsity.py hides no other module.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from mmvit_plugins.cli.search_sparsity import main  # noqa: E402
+
+if __name__ == "__main__":
+    sys.exit(main())
