@@ -2,6 +2,7 @@
 
     python tools/benchmark_reference.py                      # STViT-small, inference at 224, 512, 1024
     python tools/benchmark_reference.py --family context_cluster
+    python tools/benchmark_reference.py --family efficientvit --arch b1 --timm efficientvit_b1
     python tools/benchmark_reference.py --train --sizes 224  # a training step (forward, backward)
 
 Same weights, same input, same process, batch 1, float32 on the CPU. Each round times a 2048 x 2048 matrix product, the
@@ -13,6 +14,7 @@ otherwise idle machine: a second busy process makes timings with two threads use
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import platform
 import statistics
@@ -31,17 +33,19 @@ sys.path[0] = str(ROOT)
 sys.path.insert(1, str(ROOT / "tests"))
 
 from reference.context_cluster import ReferenceContextCluster  # noqa: E402
+from reference.efficientvit import ReferenceEfficientViT  # noqa: E402
 from reference.stvit import ReferenceSTViT  # noqa: E402
 
 from mmvit_plugins.checkpoints import convert_official  # noqa: E402
-from mmvit_plugins.models import ContextCluster, STViT  # noqa: E402
-from mmvit_plugins.models.backbones import context_cluster, stvit  # noqa: E402
+from mmvit_plugins.models import ContextCluster, EfficientViT, STViT  # noqa: E402
+from mmvit_plugins.models.backbones import context_cluster, efficientvit, stvit  # noqa: E402
 
 MATRIX = 2048
 #: Reference, ours, and the sizes of both. A reference takes an entry of the table and has ``forward_maps``.
 FAMILIES = {
     "stvit": (ReferenceSTViT, STViT, stvit.ARCHS),
     "context_cluster": (ReferenceContextCluster, ContextCluster, context_cluster.ARCHS),
+    "efficientvit": (ReferenceEfficientViT, EfficientViT, efficientvit.ARCHS),
 }
 
 
@@ -55,6 +59,21 @@ def build(family: str, arch: str) -> dict[str, tuple[nn.Module, Callable[[Tensor
     state, _ = convert_official(reference.state_dict(), family)
     ours.load_state_dict({k[len("backbone.") :]: v for k, v in state.items() if k.startswith("backbone.")})
     return {"reference": (reference, reference.forward_maps), "ours": (ours, ours)}
+
+
+def build_others(ours: nn.Module, timm_name: str | None, train: bool) -> dict[str, tuple[nn.Module, Callable]]:
+    """What else to time: our deploy form, and timm's model (its own weights) in both memory formats."""
+    models: dict[str, tuple[nn.Module, Callable]] = {}
+    if hasattr(ours, "switch_to_deploy") and not train:
+        deployed = copy.deepcopy(ours).switch_to_deploy()
+        models["deploy"] = (deployed, deployed)
+    if timm_name:
+        import timm
+
+        for name, layout in (("timm", torch.contiguous_format), ("timm_channels_last", torch.channels_last)):
+            model = timm.create_model(timm_name, features_only=True).to(memory_format=layout)
+            models[name] = (model, lambda x, m=model, f=layout: m(x.contiguous(memory_format=f)))
+    return models
 
 
 def step(model: nn.Module, maps: Callable[[Tensor], list[Tensor]], x: Tensor, train: bool) -> None:
@@ -74,9 +93,10 @@ def seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def time_size(family: str, arch: str, size: int, rounds: int, train: bool) -> dict[str, float]:
+def time_size(family: str, arch: str, size: int, rounds: int, train: bool, timm_name: str | None) -> dict[str, float]:
     """Medians over rounds at one size."""
     models = build(family, arch)
+    models.update(build_others(models["ours"][0], timm_name, train))
     x = torch.rand(1, 3, size, size)
     for model, _ in models.values():
         model.train(train)
@@ -86,9 +106,10 @@ def time_size(family: str, arch: str, size: int, rounds: int, train: bool) -> di
             step(reference, maps, x, train)
         flops = counter.get_total_flops()
         with torch.inference_mode():
-            difference = max(
-                ((a - b).abs().max() / b.std()).item() for a, b in zip(models["ours"][1](x), maps(x), strict=True)
-            )
+            got, wanted = models["ours"][1](x), maps(x)
+        # A reference may return maps of its stem as well, before those of the stages.
+        pairs = zip(got, wanted[-len(got) :], strict=True)
+        difference = max(((a - b).abs().max() / b.std()).item() for a, b in pairs)
     a, b = torch.rand(MATRIX, MATRIX), torch.rand(MATRIX, MATRIX)
     calls = {"matrix": lambda: a @ b}
     calls.update({n: lambda m=m, f=f: step(m, f, x, train) for n, (m, f) in models.items()})
@@ -108,6 +129,7 @@ def time_size(family: str, arch: str, size: int, rounds: int, train: bool) -> di
         "speedup": round(statistics.median(r / o for r, o in zip(times["reference"], times["ours"], strict=True)), 2),
         "matrix_gflops": round(rate / 1e9, 1),
     }
+    row.update({f"{name}_ms": round(median[name] * 1e3, 1) for name in models if name not in ("reference", "ours")})
     if not train:
         row.update(
             gflop=round(flops / 1e9, 1),
@@ -153,6 +175,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--train", action="store_true", help="time forward and backward instead of inference")
+    parser.add_argument("--timm", metavar="NAME", help="time timm's model of that name too (pip install timm)")
+    parser.add_argument("--no-memory", action="store_true", help="leave the processes that measure memory out")
     parser.add_argument("--out", type=Path, help="write the results as JSON")
     parser.add_argument("--memory-of", choices=["reference", "ours"], help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -162,8 +186,9 @@ def main() -> None:
         return
     rows = []
     for size in args.sizes:
-        row = time_size(args.family, args.arch, size, args.rounds, args.train)
-        memory = {name: peak_memory(args.family, args.arch, name, size, args.train) for name in ("reference", "ours")}
+        row = time_size(args.family, args.arch, size, args.rounds, args.train, args.timm)
+        names = () if args.no_memory else ("reference", "ours")
+        memory = {name: peak_memory(args.family, args.arch, name, size, args.train) for name in names}
         row.update({f"{name}_mib": round(value) for name, value in memory.items()})
         rows.append(row)
         print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
