@@ -10,6 +10,7 @@ from .prediction_pictures_hook import PredictionPicturesHook
 from .random_input_size_hook import RandomInputSizeHook
 from .runner import ReportingRunner
 from .sparsity_adaptation_hook import SparsityAdaptationHook
+from .token_trimming_hook import TokenTrimmingHook
 
 __all__ = [
     "CPUAmpOptimWrapper",
@@ -21,6 +22,7 @@ __all__ = [
     "RandomInputSizeHook",
     "ReportingRunner",
     "SparsityAdaptationHook",
+    "TokenTrimmingHook",
     "check_whole_image",
     "name_damaged_samples",
     "reading_checkpoint",

@@ -67,8 +67,12 @@ class PixelBlurScorer(PatchScorer):
         """See the base class."""
         scores = []
         for size in sizes:
-            error = (image - blur(image, size // smallest)).square().mean(dim=1, keepdim=True)
-            scores.append((F.avg_pool2d(error, size).squeeze(1) * size).sqrt())
+            error = (image - blur(image, size // smallest)).square()
+            # Sums along rows first: several times faster than pooling with so large a kernel.
+            batch, channels, height, width = (int(n) for n in error.shape)
+            error = error.view(batch, channels, height, width // size, size).sum(dim=-1)
+            error = error.view(batch, channels, height // size, size, width // size).sum(dim=(1, 3))
+            scores.append((error / (channels * size)).sqrt())  # mean over C * size^2 values, times the size
         return scores
 
 

@@ -1,0 +1,133 @@
+"""Train variants of a segmentation config on built-in scenes one after the other, and print accuracy beside cost.
+
+    python tools/compare_tokens.py configs/quadformer/fcn_scenes.py --iters 300 \\
+        --variant q64 --variant q100 model.backbone.num_tokens=100 \\
+        --variant u64 model.backbone.min_patch_size=16 model.backbone.max_patch_size=16
+
+One process, one set of rendered scenes, the same batches, optimiser and number of iterations for all; each variant is
+the config with the changes behind its name. Cost is the FLOPs of a prediction for one image, counted by PyTorch (mean
+of 20 validation images, since tokens may depend on the image). With --out the rows and the weights are written as
+they come. A Quadformer or MSViT also prints how many tokens it uses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.config import Config, DictAction
+from mmengine.dataset import pseudo_collate
+from mmengine.registry import DATASETS, MODELS, init_default_scope
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+
+def change(cfg: Config, changes: list[str]) -> Config:
+    """A copy with KEY=VALUE changes."""
+    cfg = Config(cfg.to_dict())
+    options = {}
+    for item in changes:
+        key, _, value = item.partition("=")
+        options[key] = DictAction._parse_iterable(value)
+    cfg.merge_from_dict(options)
+    return cfg
+
+
+def train(model: nn.Module, cfg: Config, dataset: Any, order: np.ndarray, iters: int) -> dict[str, float]:
+    """The config's AdamW with warm-up and polynomial fall over ``iters``; returns the last losses."""
+    settings = {k: v for k, v in cfg.optim_wrapper.optimizer.items() if k != "type"}
+    decay = [p for p in model.parameters() if p.dim() > 1]
+    plain = [p for p in model.parameters() if p.dim() <= 1]
+    groups = [dict(params=decay), dict(params=plain, weight_decay=0.0)]
+    optimizer = torch.optim.AdamW(groups, **settings)
+    warm = max(1, iters // 20)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda i: min((i + 1) / warm, max(0.0, 1 - i / iters) ** 0.9)
+    )
+    model.train()
+    for i in range(iters):
+        batch = pseudo_collate([dataset[int(j)] for j in order[i]])
+        losses, logged = model.parse_losses(model(**model.data_preprocessor(batch, True), mode="loss"))
+        optimizer.zero_grad()
+        losses.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+        optimizer.step()
+        schedule.step()
+        if (i + 1) % 50 == 0:
+            shown = "  ".join(f"{k} {float(v):.3f}" for k, v in logged.items() if "decode" not in k)
+            print(f"    {i + 1:5d}  {shown}", flush=True)
+    return {k: float(v) for k, v in logged.items()}
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, dataset: Any, classes: int) -> dict[str, float]:
+    """mIoU and pixel accuracy in percent, FLOPs and tokens of an image."""
+    model.eval()
+    confusion = np.zeros((classes, classes), np.int64)
+    for start in range(0, len(dataset), 20):
+        batch = pseudo_collate([dataset[j] for j in range(start, min(start + 20, len(dataset)))])
+        for sample in model.test_step(batch):
+            true, got = (getattr(sample, k).data.numpy().ravel() for k in ("gt_sem_seg", "pred_sem_seg"))
+            valid = true < classes
+            confusion += np.bincount(true[valid] * classes + got[valid], minlength=classes**2).reshape(classes, -1)
+    hit = np.diag(confusion)
+    row = dict(
+        mIoU=100 * float(np.mean(hit / (confusion.sum(0) + confusion.sum(1) - hit))),
+        accuracy=100 * float(hit.sum() / confusion.sum()),
+    )
+    flops, tokens = [], []
+    for j in range(min(20, len(dataset))):
+        inputs = model.data_preprocessor(pseudo_collate([dataset[j]]), False)["inputs"]
+        with FlopCounterMode(display=False) as counter:
+            model(inputs, mode="tensor")
+        flops.append(counter.get_total_flops() / 1e6)
+        if hasattr(model.backbone, "tokenize"):
+            tokens.append(model.backbone.tokenize(inputs).tokens.shape[1])
+    return row | dict(mflop=float(np.mean(flops)), tokens=float(np.mean(tokens)) if tokens else 0.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config")
+    parser.add_argument("--variant", nargs="+", action="append", required=True, metavar="NAME [KEY=VALUE]")
+    parser.add_argument("--iters", type=int, default=300)
+    parser.add_argument("--scenes", type=int, default=800, help="training scenes")
+    parser.add_argument("--out", help="folder for rows and weights")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    base = Config.fromfile(args.config)
+    init_default_scope(base.default_scope)
+    base.train_dataloader.dataset.num_scenes = args.scenes
+    datasets = [DATASETS.build(base[f"{part}_dataloader"].dataset) for part in ("train", "val")]
+    order = np.random.default_rng(0).integers(0, args.scenes, (args.iters, base.train_dataloader.batch_size))
+    for name, *changes in args.variant:
+        cfg = change(base, changes)
+        torch.manual_seed(0)
+        np.random.seed(0)
+        model = MODELS.build(cfg.model)
+        model.init_weights()
+        start = time.process_time()
+        print(f"{name}: {' '.join(changes)}", flush=True)
+        last = train(model, cfg, datasets[0], order, args.iters)
+        row = dict(name=name, changes=changes, iters=args.iters, cpu_s=time.process_time() - start)
+        row |= evaluate(model, datasets[1], cfg.model.decode_head.num_classes)
+        row |= {k: v for k, v in last.items() if "share" in k}
+        print(json.dumps(row), flush=True)
+        if args.out:
+            folder = Path(args.out)
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / "rows.jsonl").open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            torch.save(dict(state_dict=model.state_dict()), folder / f"{name}.pth")
+
+
+if __name__ == "__main__":
+    main()
