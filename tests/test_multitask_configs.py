@@ -10,10 +10,10 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from hosts import require_host
 from mmengine.config import Config
 from mmengine.registry import DATASETS, METRICS, MODELS, DefaultScope, init_default_scope
 
-from hosts import require_host
 from mmvit_plugins.evaluation.multi_task_gain import MAIN_METRICS
 from mmvit_plugins.structures import TASK_MAPS
 

@@ -1,0 +1,140 @@
+"""The tools on a multi-task config: pictures and files of all tasks, resumed comparison, Delta_m of files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from hosts import require_host
+from mmengine.structures import PixelData
+
+from mmvit_plugins.cli.predict import describe, write_task_maps
+from mmvit_plugins.cli.run_multitask import compare, main, make_table
+from mmvit_plugins.structures import MultiTaskSample
+from mmvit_plugins.visualization import draw_prediction, draw_task_map
+
+SMALL = [
+    "train_dataloader.dataset.size=[32,32]",
+    "val_dataloader.dataset.size=[32,32]",
+    "train_dataloader.dataset.num_scenes=4",
+    "val_dataloader.dataset.num_scenes=2",
+    "train_dataloader.batch_size=2",
+]
+
+
+def predicted(size: tuple[int, int] = (20, 30)) -> MultiTaskSample:
+    sample = MultiTaskSample(metainfo=dict(tasks=("semseg", "parts", "depth", "normals", "boundary", "saliency")))
+    half = torch.zeros(1, *size)
+    half[:, :, size[1] // 2 :] = 1
+    sample.pred_sem_seg = PixelData(data=half.long())
+    sample.pred_parts = PixelData(data=half.long() * 6)
+    sample.pred_depth = PixelData(data=half * 2 + 1.5)
+    sample.pred_normals = PixelData(data=torch.tensor([0.0, -1.0, 0.0]).view(3, 1, 1).expand(3, *size).clone())
+    sample.pred_boundary = PixelData(data=half * 0.8)
+    sample.pred_saliency = PixelData(data=half)
+    return sample
+
+
+def test_all_tasks_side_by_side() -> None:
+    """One tile for the image and each task; a second row when there are labels."""
+    image = np.full((20, 30, 3), 100, np.uint8)
+    sample = predicted()
+    one = draw_prediction(image, sample, dict(classes=("a", "b"), palette=[[255, 0, 0], [0, 255, 0]]))
+    scale = 12  # to 240 pixels
+    assert one.shape == (20 * scale + 22, 7 * (30 * scale + 4), 3)
+    tile = one[22:, 30 * scale + 6 : 2 * (30 * scale + 4) - 2]
+    assert (tile[5, 5] == np.round(0.45 * 100 + 0.55 * np.array([255, 0, 0]))).all()
+    assert (tile[5, -5] == np.round(0.45 * 100 + 0.55 * np.array([0, 255, 0]))).all()
+    sample.gt_depth = PixelData(data=torch.ones(1, 20, 30))
+    two = draw_prediction(image, sample)
+    assert two.shape == (2 * one.shape[0], one.shape[1], 3)
+
+
+def test_what_a_map_looks_like() -> None:
+    image = np.full((2, 2, 3), 200, np.uint8)
+    up = np.zeros((3, 2, 2))
+    up[1, 0] = -1
+    assert draw_task_map("normals", up, image)[:, 0].tolist() == [[127, 255, 127], [0, 0, 0]]
+    depth = np.array([[[1.0, 9.0], [0.0, 5.0]]])
+    drawn = draw_task_map("depth", depth, image).astype(int).sum(-1)
+    assert drawn[0, 0] > drawn[1, 1] > drawn[0, 1] and drawn[1, 0] == 0
+    lines = draw_task_map("boundary", np.array([[[0.0, 1.0], [255.0, 0.5]]]), image)[..., 0]
+    assert lines.tolist() == [[255, 0], [255, 127]]
+    assert draw_task_map("saliency", np.array([[[0.0, 1.0], [0, 0]]]), image)[0, :, 0].tolist() == [40, 200]
+
+
+def test_files_and_description(tmp_path: Path) -> None:
+    sample = predicted()
+    files = write_task_maps(sample, tmp_path, Path("sub/x"))
+    assert set(files) == {"parts", "depth", "normals", "boundary", "saliency"}
+    depth = cv2.imread(str(tmp_path / "depth/sub/x.png"), cv2.IMREAD_UNCHANGED)
+    assert depth.dtype == np.uint16 and set(np.unique(depth)) == {1500, 3500}
+    normals = cv2.imread(str(tmp_path / "normals/sub/x.png"))[..., ::-1]
+    assert normals[0, 0].tolist() == [128, 0, 128]
+    assert cv2.imread(str(tmp_path / "boundary/sub/x.png"), -1).max() == 204
+    assert cv2.imread(str(tmp_path / "parts/sub/x.png"), -1).max() == 6
+    found = json.loads(json.dumps(describe(sample, ("road", "car"), 0.3)))
+    assert found["class_shares"] == {"road": 0.5, "car": 0.5} and found["part_shares"] == {"0": 0.5, "6": 0.5}
+    assert found["depth"] == {"least": 1.5, "median": 3.5, "greatest": 3.5} and found["saliency_share"] == 0.5
+
+
+def test_gain_of_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """tools/test.py --out wraps metrics in a record; plain tables work too. What one side lacks is named."""
+    rows = dict(
+        multi=dict(metrics={"semseg/mIoU": 36.0, "depth/rmse": 0.6, "boundary/odsF": 70.0}),
+        semseg={"semseg/mIoU": 40.0},
+        depth=dict(metrics={"depth/rmse": 0.5, "depth/abs_rel": 0.1}),
+    )
+    paths = []
+    for name, row in rows.items():
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(json.dumps(row))
+    assert compare([str(path) for path in paths]) == 0
+    printed = capsys.readouterr().out
+    assert "Delta_m over 2 tasks: -15.00 %" in printed and "left out, in one side only: boundary/odsF" in printed
+    assert main(["--compare", str(paths[0])]) == 2
+    assert main(["--compare", str(paths[0]), str(tmp_path / "no.json")]) == 2
+
+
+def test_table() -> None:
+    entry = dict(
+        name="x",
+        single={"semseg/mIoU": 40.0, "depth/rmse": 0.5},
+        multi={"semseg/mIoU": 36.0, "depth/rmse": 0.6},
+        single_parameters=2_000_000,
+        multi_parameters=1_200_000,
+        gain=-15.0,
+    )
+    lines = make_table([entry]).splitlines()
+    assert lines[0] == "| config | models | M parameters | semseg/mIoU ↑ | depth/rmse ↓ | Delta_m % |"
+    assert lines[3] == "| x | multi-task | 1.20 | 36.000 | 0.600 | -15.00 |"
+
+
+def test_comparison_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two tasks of one backbone; a second call trains nothing, a lost result is made again, other settings refused."""
+    require_host("mmseg")
+    arguments = ["multitask/efficientvit_scenes.py", "--tasks", "depth", "saliency", "--iters", "32"]
+    arguments += ["--out-dir", str(tmp_path), "--cfg-options", *SMALL]
+    assert main(["--table", *arguments]) == 2
+    assert "run without --table" in capsys.readouterr().err
+    assert main(arguments) == 0
+    folder = tmp_path / "efficientvit_scenes"
+    table = json.loads((tmp_path / "table.json").read_text())[0]
+    assert set(table["single"]) == {"depth/rmse", "saliency/max_mIoU_survey"} == set(table["multi"])
+    assert table["multi_parameters"] < table["single_parameters"]
+    first = {run: json.loads((folder / run / "result.json").read_text()) for run in ("multi", "depth", "saliency")}
+    assert set(first["depth"]["metrics"]) == {"depth/rmse", "depth/rmse_per_image", "depth/abs_rel"}
+    (folder / "depth/result.json").unlink()
+    capsys.readouterr()
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "depth (depth), 32 iterations" in printed and "multi (" not in printed and "1/32" not in printed
+    again = json.loads((folder / "depth/result.json").read_text())
+    assert again["metrics"] == pytest.approx(first["depth"]["metrics"])
+    assert main([*arguments, "train_cfg.val_interval=7"]) == 2
+    assert "made with other settings" in capsys.readouterr().err
+    assert main(["stvit/upernet_scenes.py", "--out-dir", str(tmp_path)]) == 2
