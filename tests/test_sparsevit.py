@@ -101,7 +101,7 @@ def test_the_two_paddings_differ_only_where_there_is_padding() -> None:
 # --- windows ------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 7), st.data())
 def test_rows_numbers_and_partition_agree(height: int, width: int, window: int, data: st.DataObject) -> None:
     shift = data.draw(st.integers(0, window - 1))
@@ -116,7 +116,7 @@ def test_rows_numbers_and_partition_agree(height: int, width: int, window: int, 
         assert torch.equal(x[0, ..., 0][numbers == n].sort().values, windows[0, n, :, 0][real[n]].sort().values)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 16), st.integers(1, 16), st.integers(2, 5), st.data())
 def test_masks_keep_opposite_borders_apart(height: int, width: int, window: int, data: st.DataObject) -> None:
     """Two tokens of a window may see each other exactly if no border of the map lies between them."""
@@ -255,7 +255,7 @@ def test_a_bright_object_is_kept() -> None:
     assert torch.equal(token_map.weight.view(56, 56) > 0, x[0, ..., 0] > 0)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.integers(1, 15), st.integers(1, 15), st.integers(1, 5), st.sampled_from((0.0, 0.2, 0.5, 0.8)), st.data())
 def test_reducer_keeps_the_invariants_of_token_maps(h: int, w: int, window: int, ratio: float, data: object) -> None:
     shift = data.draw(st.integers(0, window - 1))
@@ -263,15 +263,13 @@ def test_reducer_keeps_the_invariants_of_token_maps(h: int, w: int, window: int,
     x = torch.randn(2, h * w, 3, generator=torch.Generator().manual_seed(h * w))
     y, token_map = reducer.reduce(x, (h, w))
     total = -(-h // window) * -(-w // window)
-    assert y.shape == (2, int(total * (1 - ratio)), 3) and token_map.index.shape == (2, h * w, 1)
+    assert y.shape == (2, max(1, int(total * (1 - ratio))), 3) and token_map.index.shape == (2, h * w, 1)
     assert set(token_map.weight.unique().tolist()) <= {0.0, 1.0}
     torch.testing.assert_close(token_map.mass().sum(1), token_map.weight.sum((1, 2)))
-    if token_map.num:
-        restored = reducer.restore(y, token_map, base=x)
-        dropped = token_map.weight[..., 0] == 0
-        assert torch.equal(restored[dropped], x[dropped])
-        ones = reducer.restore(torch.ones(2, token_map.num, 1), token_map)
-        assert torch.equal(ones, token_map.weight)
+    restored = reducer.restore(y, token_map, base=x)
+    dropped = token_map.weight[..., 0] == 0
+    assert torch.equal(restored[dropped], x[dropped])
+    assert torch.equal(reducer.restore(torch.ones(2, token_map.num, 1), token_map), token_map.weight)
     scores = reducer.scores(x, (h, w))
     whole = token_magnitudes(x).square().sum(1)
     torch.testing.assert_close(scores.square().sum(1), whole)

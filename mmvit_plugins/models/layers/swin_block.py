@@ -228,7 +228,8 @@ class PatchEmbed(BaseModule):
         """(B, 3, H, W) -> (B, ceil(H / 4), ceil(W / 4), C)."""
         # Channels last: the convolution's output is (B, H, W, C) in memory, and is not copied to become tokens.
         x = x.permute(0, 2, 3, 1)
-        right, bottom = -x.shape[2] % 4, -x.shape[1] % 4
+        # Not -size % 4: traced sizes follow ONNX, where the remainder of a negative number is negative.
+        right, bottom = (4 - x.shape[2] % 4) % 4, (4 - x.shape[1] % 4) % 4
         if right or bottom:
             x = pad_grid(x, 0, right, 0, bottom)
         x = self.projection(x.contiguous().permute(0, 3, 1, 2))

@@ -33,7 +33,8 @@ MASKED = -100.0
 
 def window_grid(grid: tuple[int, int], window: int) -> tuple[int, int]:
     """Rows and columns of windows that cover a grid (H, W) of tokens."""
-    return -(-grid[0] // window), -(-grid[1] // window)
+    # Not -(-a // b): traced sizes follow ONNX, whose division rounds towards zero.
+    return (grid[0] + window - 1) // window, (grid[1] + window - 1) // window
 
 
 def window_partition(x: Tensor, window: int, shift: int = 0) -> Tensor:

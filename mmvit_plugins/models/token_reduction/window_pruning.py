@@ -72,13 +72,16 @@ def rank_windows(scores: Tensor) -> Tensor:
 
 
 def windows_map(kept: Tensor, grid: tuple[int, int], window: int, shift: int = 0) -> TokenMap:
-    """(B, k) numbers of the kept windows -> map from the H * W tokens of ``grid`` to them, weight 1 kept, 0 dropped."""
+    """(B, k) numbers of the kept windows -> map from the H * W tokens of ``grid`` to them, weight 1 kept, 0 dropped.
+
+    If none is kept the map has one reduced token, which no token belongs to.
+    """
     rows, cols = window_grid(grid, window)
     of_token = window_numbers(grid, window, shift, kept.device).view(1, -1).expand(kept.shape[0], -1)
     count = kept.shape[1]
     rank = torch.full((kept.shape[0], rows * cols), -1, device=kept.device)
     rank = rank.scatter(1, kept, torch.arange(count, device=kept.device).expand_as(kept)).gather(1, of_token)
-    return TokenMap(rank.clamp_min(0).unsqueeze(-1), (rank >= 0).float().unsqueeze(-1), count)
+    return TokenMap(rank.clamp_min(0).unsqueeze(-1), (rank >= 0).float().unsqueeze(-1), max(count, 1))
 
 
 @MODELS.register_module()
