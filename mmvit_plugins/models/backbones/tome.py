@@ -96,6 +96,8 @@ class ToMe(BaseModule):
         ((128, 128), (16, 16))
     """
 
+    reduced_name = "merged tokens"  # what token_maps() groups into, for titles of pictures
+
     def __init__(
         self,
         arch: str | Mapping[str, Any] | None = None,
