@@ -58,7 +58,7 @@ def small(cfg: Config) -> Config:
     kind = cfg.model.backbone.type
     cfg.model.backbone.update(SMALL[kind], init_cfg=None)
     cfg.model.head.update(in_channels=WIDTHS[kind], channels=8, norm_cfg=dict(type="BN"))
-    if "neck" in cfg.model:
+    if "embed_dim" in cfg.model.get("neck", {}):
         require_host("mmpretrain")
         cfg.model.neck.update(embed_dim=32, norm_cfg=dict(type="BN"))
     return cfg

@@ -29,6 +29,7 @@ from mmvit_plugins.datasets import (
 )
 from mmvit_plugins.datasets.task_files import TaskFormat, label_boundaries, read_task_label
 from mmvit_plugins.datasets.task_geometry import crop_sample, flip_sample, pad_sample, resize_sample, rotate_sample
+from mmvit_plugins.engine import DamagedFileError
 
 LAYERS = ["seg", "depth", "normals", "boundary", "saliency", "camera"]
 
@@ -346,4 +347,9 @@ def test_file_formats(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="height x width x 3"):
         np.save(tmp_path / "flat.npy", np.zeros((4, 4)))
         read_task_label("normals", str(tmp_path / "flat.npy"))
+    for name in ("d.png", "n.npz", "flat.npy", "two.mat"):
+        whole = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(DamagedFileError, match=name):
+            read_task_label("depth", str(tmp_path / name), TaskFormat(scale=1.0))
     assert label_boundaries(np.array([[1, 1, 2], [1, 1, 2]])).tolist() == [[0, 1, 0], [0, 1, 0]]

@@ -71,7 +71,8 @@ def check_datasets(cfg: Config, loaders: Iterable[str]) -> None:
     inside = [path for path in missing if (checkout / os.path.relpath(path)).exists() and Path.cwd() != checkout]
     if inside:
         lines.append(f"There are data of that name in {checkout}: start the tool there, or give --data-root.")
-    scenes = SCENES_CONFIGS.get(cfg.get("default_scope"))
+    several = str((cfg.get("model") or {}).get("type")).endswith("MultiTaskModel")
+    scenes = "configs/multitask/stvit_scenes.py" if several else SCENES_CONFIGS.get(cfg.get("default_scope"))
     if scenes:
         lines.append(f"Without any data: {scenes} (built-in scenes).")
     raise UserError("\n".join(lines))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,22 +91,39 @@ def label_boundaries(labels: np.ndarray) -> np.ndarray:
 
 
 def _read_array(path: str, key: str | None, part_annotations: bool) -> np.ndarray:
+    # Here: the engine needs torch, which reading files alone does not.
+    from mmvit_plugins.engine import DamagedFileError, check_whole_image
+
+    check_whole_image(path)
     content, suffix = get(path), Path(path).suffix.lower()
+    if suffix not in (".npy", ".npz", ".mat"):
+        return _decode_picture(content, suffix, path)
+    try:
+        variables = _decode_arrays(content, suffix)
+    except NotImplementedError as error:
+        raise ValueError(f"{path} is a MATLAB 7.3 file: save it again with -v7, or as .npy") from error
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DamagedFileError(f"cannot read {os.path.abspath(path)}: {error}") from error
+    if part_annotations and "anno" in variables:
+        return _person_parts(variables["anno"])
+    return _choose(variables, key, path)
+
+
+def _decode_arrays(content: bytes, suffix: str) -> dict[str, np.ndarray]:
+    """The named arrays in a file of numpy or MATLAB."""
     if suffix == ".npy":
-        return np.load(io.BytesIO(content), allow_pickle=False)
+        return {"array": np.load(io.BytesIO(content), allow_pickle=False)}
     if suffix == ".npz":
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            return _choose({name: archive[name] for name in archive.files}, key, path)
-    if suffix == ".mat":
-        from scipy.io import loadmat  # comes with MMSegmentation and MMDetection
+            return {name: archive[name] for name in archive.files}
+    from scipy.io import loadmat  # comes with MMSegmentation and MMDetection
 
-        try:
-            variables = loadmat(io.BytesIO(content), squeeze_me=True, struct_as_record=False)
-        except NotImplementedError as error:
-            raise ValueError(f"{path} is a MATLAB 7.3 file: save it again with -v7, or as .npy") from error
-        if part_annotations and "anno" in variables:
-            return _person_parts(variables["anno"])
-        return _choose({name: value for name, value in variables.items() if name[:2] != "__"}, key, path)
+    variables = loadmat(io.BytesIO(content), squeeze_me=True, struct_as_record=False)
+    return {name: value for name, value in variables.items() if name[:2] != "__"}
+
+
+def _decode_picture(content: bytes, suffix: str, path: str) -> np.ndarray:
+    """(H, W) or (H, W, 3) RGB, in the type of the file."""
     array = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
     if array is None:
         raise ValueError(f"{path} is no picture that OpenCV reads; labels are {', '.join(SUFFIXES)}")

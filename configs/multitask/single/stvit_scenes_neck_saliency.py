@@ -1,0 +1,3 @@
+# Saliency alone, as in stvit_scenes_neck.py: one of its single-task twins.
+_base_ = "../stvit_scenes_neck.py"
+model = dict(only=["saliency"])
