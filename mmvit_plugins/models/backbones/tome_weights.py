@@ -10,10 +10,11 @@ from mmvit_plugins.key_rules import KeyRule, apply_rules
 
 __all__ = ["TOME_SIGNATURE", "convert_tome"]
 
-# The first block of a ViT as timm (and so DeiT, MAE, MoCo v3), OpenAI's CLIP or MMPretrain name it.
+# The first block of a ViT as timm (and so DeiT, MAE, MoCo v3) or OpenAI's CLIP name it; of MMPretrain's files (and those
+# of ToMe itself) the position table, because other models of ours name their blocks alike.
 TOME_SIGNATURE = (
-    r"(base_encoder\.)?blocks\.0\.attn\.qkv\.weight|visual\.transformer\.resblocks\.0\.attn\.in_proj_weight"
-    r"|(backbone\.)?layers\.0\.ln1\.weight"
+    r"(?:base_encoder\.)?blocks\.0\.attn\.qkv\.weight|visual\.transformer\.resblocks\.0\.attn\.in_proj_weight"
+    r"|(?:backbone\.)?(?:model\.)?pos_embed"
 )
 
 _TO = r"backbone.model."
@@ -52,7 +53,7 @@ _OPENAI_CLIP: list[KeyRule] = [
 ]
 _TENSOR = r"(cls_token|pos_embed|dist_token|(?:patch_embed|layers|ln1|ln2|pre_norm)\..+)"
 _MMPRETRAIN: list[KeyRule] = [
-    (r"(?:backbone\.)?" + _TENSOR, _TO + r"\1", None),
+    (r"(?:backbone\.)?(?:model\.)?" + _TENSOR, _TO + r"\1", None),
     (r"((?:neck|head)\..+)", r"\1", None),
     (r"data_preprocessor\..+|target_generator\..+", None, None),
 ]
