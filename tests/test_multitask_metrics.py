@@ -281,6 +281,9 @@ def test_missing_and_misplaced_samples(metric: TaskMetric) -> None:
     entry = TASK_MAPS[metric.task]
     values = np.ones((entry.channels, 4, 5))
     metric.results.clear()
+    metric.process({}, [{}, {}, {}])
+    assert metric.results == [None, None, None]
+    metric.results.clear()
     assert run(metric, (values, None), (None, values)) == {}
     sample = MultiTaskSample()
     sample.set_field(PixelData(data=torch.ones(entry.channels, 4, 5)), entry.truth)

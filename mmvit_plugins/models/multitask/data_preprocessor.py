@@ -46,7 +46,7 @@ class MultiTaskDataPreprocessor(ImgDataPreprocessor):
         )
 
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """``inputs``: list of uint8 (3, h, w) or a tensor (B, 3, h, w) -> float (B, 3, H, W); ``data_samples`` learn the
+        """``inputs``, a list of (3, h, w) or a tensor (B, 3, h, w), become float (B, 3, H, W); the samples learn the
         padded size."""
         data = super().forward(data, training)
         samples = data.setdefault("data_samples", None)
