@@ -8,7 +8,7 @@ from .primitives import SHAPES
 from .sampling import Camera, SceneObject
 from .scene import Scene
 
-__all__ = ["BEV_CLASSES", "BEV_PALETTE", "IGNORED", "bird_eye_map", "ground_points"]
+__all__ = ["BEV_CLASSES", "BEV_PALETTE", "IGNORED", "bird_eye_map", "covers", "ground_points"]
 
 # What stands on the ground, which is the first class.
 BEV_CLASSES = ("ground", *SHAPES)
@@ -46,13 +46,22 @@ def bird_eye_map(scene: Scene, extent: tuple[float, float, float, float], cells:
     y = (y0 + (np.arange(ny) + 0.5) * (y1 - y0) / ny)[:, None]
     result = np.zeros(cells, dtype=np.uint8)
     for item in scene.spec.objects:
-        result[_covers(item, x, y)] = 1 + SHAPES.index(item.shape)
+        result[covers(item, x, y)] = 1 + SHAPES.index(item.shape)
     result[~_in_view(scene.spec.camera, scene.size, x, y)] = IGNORED
     return result
 
 
-def _covers(item: SceneObject, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Bool (ny, nx): places of the ground below an object."""
+def covers(item: SceneObject, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Places of the ground below an object.
+
+    Args:
+        item: the object.
+        x: metres in the frame of the ground, any shape.
+        y: metres, broadcast against ``x``.
+
+    Returns:
+        Bool, of the shape of both.
+    """
     dx, dy = x - item.center[0], y - item.center[1]
     # Shares of the half sizes along the object's own axes, as far as those are horizontal.
     own = [
