@@ -10,8 +10,8 @@ from mmvit_plugins.key_rules import KeyRule, apply_rules
 
 __all__ = ["TOME_SIGNATURE", "convert_tome"]
 
-# The first block of a ViT as timm (and so DeiT, MAE, MoCo v3) or OpenAI's CLIP name it; of MMPretrain's files (and those
-# of ToMe itself) the position table, because other models of ours name their blocks alike.
+# The first block of a ViT as timm (and so DeiT, MAE, MoCo v3) or OpenAI's CLIP name it; of MMPretrain's files (and
+# those of ToMe itself) the position table, because other models of ours name their blocks alike.
 TOME_SIGNATURE = (
     r"(?:base_encoder\.)?blocks\.0\.attn\.qkv\.weight|visual\.transformer\.resblocks\.0\.attn\.in_proj_weight"
     r"|(?:backbone\.)?(?:model\.)?pos_embed"
