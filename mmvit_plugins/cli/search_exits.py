@@ -20,6 +20,7 @@ from .search_arguments import add_search_arguments, check_optuna, search_setting
 if TYPE_CHECKING:
     from mmengine.config import Config
     from torch import nn
+    from torch.utils.data import DataLoader
 
     from mmvit_plugins.evaluation.exit_rule import ExitOutcome, ExitScores
 
@@ -71,10 +72,14 @@ def search_exits(args: argparse.Namespace) -> int:
         return 0
     from mmvit_plugins.search.exits import write_scores
 
-    model, scores, unit = _measure(cfg, args)
+    model, loader, scores, unit = _measure(cfg, args)
     write_scores(scores[args.calibrate], folder / "scores.pt")
     found = _search(scores[args.calibrate], args, folder)
-    _report(cfg, model, scores, found, unit, args, folder)
+    picks = _choose(scores, found, unit, args)
+    record = _write_winner(cfg, scores[args.calibrate], picks, unit, args, folder)
+    walls = _wall_times(model, loader, scores[args.calibrate]) if args.wall_time else []
+    _draw(scores, found, record["budget"], unit, args, folder)
+    _write_report(cfg, scores, found, picks, record, walls, args, folder)
     return 0
 
 
@@ -93,8 +98,8 @@ def _budget(scores: ExitScores, args: argparse.Namespace) -> float:
     return budget
 
 
-def _measure(cfg: Config, args: argparse.Namespace) -> tuple[nn.Module, dict[str, ExitScores], str]:
-    """The model, the confidences of both splits, and the unit of the costs."""
+def _measure(cfg: Config, args: argparse.Namespace) -> tuple[nn.Module, DataLoader, dict[str, ExitScores], str]:
+    """The model, the test split's loader, the confidences of both splits, and the unit of the costs."""
     import torch
     from mmengine.runner import Runner
 
@@ -119,8 +124,7 @@ def _measure(cfg: Config, args: argparse.Namespace) -> tuple[nn.Module, dict[str
     for number, cost in enumerate(costs):
         accuracy = 100 * scores["test"].correct[number].double().mean()
         print(f"exit {number + 1}: {cost:.4g} {unit} a sample, {accuracy:.2f} % of the test split")
-    model.wall_loader = loaders["test"]
-    return model, scores, unit
+    return model, loaders["test"], scores, unit
 
 
 def _search(scores: ExitScores, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -140,59 +144,86 @@ def _search(scores: ExitScores, args: argparse.Namespace, folder: Path) -> dict[
     return studies
 
 
-def _report(
-    cfg: Config,
-    model: nn.Module,
-    scores: dict[str, ExitScores],
-    studies: dict[str, Any],
-    unit: str,
-    args: argparse.Namespace,
-    folder: Path,
-) -> None:
-    """Choose, check on the other split, and write everything."""
+def _choose(
+    scores: dict[str, ExitScores], studies: dict[str, Any], unit: str, args: argparse.Namespace
+) -> dict[str, ExitOutcome]:
+    """The best thresholds of each method on the held-out split, printed beside what they give on the test split.
+
+    Raises:
+        UserError: none meets the budget.
+    """
     from mmvit_plugins.evaluation.exit_rule import simulate_exits
     from mmvit_plugins.search.engine import best_of, finished
-    from mmvit_plugins.search.exits import best_within, store_thresholds
+    from mmvit_plugins.search.exits import best_within
 
-    chosen_on, budget = scores[args.calibrate], _budget(scores[args.calibrate], args)
+    held_out, budget = scores[args.calibrate], _budget(scores[args.calibrate], args)
     picks: dict[str, ExitOutcome] = {}
-    published = best_within(chosen_on, budget)
+    published = best_within(held_out, budget)
     if published is not None:
         picks["published rule"] = published
     for name, study in studies.items():
         best = best_of(finished(study, budget))
         if best is not None:
-            picks[name] = simulate_exits(chosen_on, best.user_attrs["candidate"])
+            picks[name] = simulate_exits(held_out, best.user_attrs["candidate"])
     if not picks:
         raise UserError(
             f"no thresholds within the budget of {budget:.4g} {unit} were found: raise --trials or --budget"
         )
-    tested = {name: simulate_exits(scores["test"], pick.thresholds) for name, pick in picks.items()}
     for name, pick in picks.items():
+        tested = simulate_exits(scores["test"], pick.thresholds)
         print(
             f"{name}: held out {pick.accuracy:.2f} % at {pick.cost:.4g} {unit}; "
-            f"test {tested[name].accuracy:.2f} % at {tested[name].cost:.4g} {unit}, "
+            f"test {tested.accuracy:.2f} % at {tested.cost:.4g} {unit}, "
             f"thresholds {[round(t, 4) for t in pick.thresholds[:-1]]}"
         )
+    return picks
+
+
+def _write_winner(
+    cfg: Config,
+    scores: ExitScores,
+    picks: dict[str, ExitOutcome],
+    unit: str,
+    args: argparse.Namespace,
+    folder: Path,
+) -> dict[str, Any]:
+    """best.pth and best.py of the best held-out accuracy; returns the record that the checkpoint's meta holds."""
+    from mmvit_plugins.search.exits import store_thresholds
+
     winner = max(picks, key=lambda name: (picks[name].accuracy, -picks[name].cost))
     record = dict(
         thresholds=[float(t) for t in picks[winner].thresholds],
-        costs=list(chosen_on.costs),
+        costs=list(scores.costs),
         unit=unit,
-        budget=budget,
+        budget=_budget(scores, args),
         found_by=winner,
         split=args.calibrate,
     )
     store_thresholds(args.checkpoint, folder / "best.pth", record)
     _write_config(cfg, record, folder)
-    walls = _wall_times(model, chosen_on, args) if args.wall_time else []
-    _draw(scores, studies, picks, budget, unit, args, folder)
+    return record
+
+
+def _write_report(
+    cfg: Config,
+    scores: dict[str, ExitScores],
+    studies: dict[str, Any],
+    picks: dict[str, ExitOutcome],
+    record: dict[str, Any],
+    walls: list[dict[str, Any]],
+    args: argparse.Namespace,
+    folder: Path,
+) -> None:
+    """report.json."""
+    from mmvit_plugins.evaluation.exit_rule import simulate_exits
+    from mmvit_plugins.search.engine import finished
+
     content = dict(
         config=str(cfg.filename),
         checkpoint=str(args.checkpoint),
         chosen=record,
         held_out={name: asdict(pick) for name, pick in picks.items()},
-        test={name: asdict(pick) for name, pick in tested.items()},
+        test={name: asdict(simulate_exits(scores["test"], pick.thresholds)) for name, pick in picks.items()},
         exits_test=[
             dict(cost=cost, accuracy=100 * float(correct.double().mean()))
             for cost, correct in zip(scores["test"].costs, scores["test"].correct, strict=True)
@@ -201,7 +232,7 @@ def _report(
         wall_time=walls,
     )
     (folder / "report.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    print(f"chosen: {winner}. best.pth, best.py, report.json and pareto.png: {folder}")
+    print(f"chosen: {record['found_by']}. best.pth, best.py, report.json and pareto.png: {folder}")
 
 
 def _write_config(cfg: Config, record: dict[str, Any], folder: Path) -> None:
@@ -215,11 +246,11 @@ def _write_config(cfg: Config, record: dict[str, Any], folder: Path) -> None:
     )
 
 
-def _wall_times(model: nn.Module, scores: ExitScores, args: argparse.Namespace) -> list[dict[str, Any]]:
+def _wall_times(model: nn.Module, loader: DataLoader, scores: ExitScores) -> list[dict[str, Any]]:
     """Real early exit on the test split, timed for thresholds of the published rule from early to late."""
     from mmvit_plugins.search.exits import time_early_exit
 
-    rows = time_early_exit(model, model.wall_loader, scores)
+    rows = time_early_exit(model, loader, scores)
     print("real early exit on the test split (batches as the config says):")
     for row in rows:
         print(f"  {row['name']}: {row['accuracy']:.2f} %, {row['milliseconds']:.3f} ms and {row['cost']:.4g} a sample")
@@ -229,7 +260,6 @@ def _wall_times(model: nn.Module, scores: ExitScores, args: argparse.Namespace) 
 def _draw(
     scores: dict[str, ExitScores],
     studies: dict[str, Any],
-    picks: dict[str, ExitOutcome],
     budget: float,
     unit: str,
     args: argparse.Namespace,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,7 @@ def search_sparsity(args: argparse.Namespace) -> int:
     place = args.out_dir or Path(cfg.get("work_dir") or default_work_dir(find_config(args.config)), "search_sparsity")
     folder = Path(place).absolute()
     folder.mkdir(parents=True, exist_ok=True)
+    args.metric = _metric(cfg, args)
     runner = _build_runner(cfg, args, folder)
     cost = _build_cost(runner, args, folder)
     _search(runner, cost, args, folder)
@@ -90,6 +92,9 @@ def _build_runner(cfg: Config, args: argparse.Namespace, folder: Path) -> Runner
 
     cfg.work_dir, cfg.load_from, cfg.resume = str(folder / "logs"), args.checkpoint, False
     cfg.log_level = "ERROR"
+    # Nothing is trained, saved or drawn, and no hook may change the ratios.
+    cfg.default_hooks.update(checkpoint=None, logger=None, visualization=None)
+    cfg.custom_hooks = []
     replace_sync_batch_norm(cfg.model)
     for key in ("train_dataloader", "train_cfg", "optim_wrapper", "param_scheduler", "test_dataloader", "test_cfg"):
         cfg.pop(key, None)
@@ -139,7 +144,7 @@ def _search(runner: Runner, cost: BackboneCost, args: argparse.Namespace, folder
     from mmvit_plugins.search.sparsity import SparsityProblem, uniform_candidates
     from mmvit_plugins.search.workers import helpers
 
-    backbone, metric = cost.backbone, _metric(runner.cfg, args)
+    backbone, metric = cost.backbone, args.metric
     uniform = uniform_candidates(cost.depths)
     dense = cost(uniform[0])
     budget = args.budget * dense if args.max_cost is None else args.max_cost
@@ -188,7 +193,7 @@ def _report(
     """Compare with uniform ratios, measure the winner, and write everything."""
     from mmvit_plugins.search.engine import best_of, finished
     from mmvit_plugins.search.plots import Series, plot_search
-    from mmvit_plugins.search.sparsity import as_config, describe, uniform_candidates
+    from mmvit_plugins.search.sparsity import describe, uniform_candidates
 
     uniform = [(cost(one), problem.score(one), one) for one in uniform_candidates(cost.depths)]
     error = cost.check_table()
@@ -205,14 +210,7 @@ def _report(
         print(f"{name}: {metric} {score:.4g} at {price:.4g} {cost.unit}, ratios {describe(candidate)}")
     searched = {name: row for name, row in rows.items() if name in studies}
     winner = max(searched, key=lambda name: (searched[name][1], -searched[name][0]))
-    (folder / "best.py").write_text(
-        f"# Found by tools/search_sparsity.py ({winner}): {metric} {rows[winner][1]:.4g} at {rows[winner][0]:.4g} "
-        f"{cost.unit}, limit {budget:.4g}.\n"
-        f"_base_ = {str(Path(cfg.filename).absolute())!r}\n"
-        f"model = dict(backbone=dict(pruning_ratios={as_config(rows[winner][2], cost.depths)!r}))\n"
-        f"load_from = {str(Path(args.checkpoint).absolute())!r}\n",
-        encoding="utf-8",
-    )
+    _write_config(cfg, cost, winner, rows[winner], budget, metric, args, folder)
     series = {"uniform": Series([(price, score) for price, score, _ in uniform], "line")}
     for name, study in studies.items():
         points = [(trial.values[1], trial.values[0]) for trial in finished(study)]
@@ -228,13 +226,37 @@ def _report(
         input=list(cost.images.shape),
         metric=metric,
         samples=args.samples,
-        table_error=None if error is None else dict(mean=error.mean, largest=error.largest, count=error.count),
+        table_error=None if error is None else asdict(error),
         results={n: dict(cost=c, score=s, ratios=r) for n, (c, s, r) in rows.items()},
         uniform=[dict(cost=c, score=s, ratios=r) for c, s, r in uniform],
         trials={n: [dict(cost=t.values[1], score=t.values[0]) for t in finished(s)] for n, s in studies.items()},
     )
     (folder / "report.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     print(f"chosen: {winner}. best.py, report.json and pareto.png: {folder}")
+
+
+def _write_config(
+    cfg: Config,
+    cost: BackboneCost,
+    winner: str,
+    row: tuple[float, float, Any],
+    budget: float,
+    metric: str,
+    args: argparse.Namespace,
+    folder: Path,
+) -> None:
+    """A config with the ratios found, which begins from the adapted weights: for tools/train.py and tools/test.py."""
+    from mmvit_plugins.search.sparsity import as_config
+
+    price, score, candidate = row
+    (folder / "best.py").write_text(
+        f"# Found by tools/search_sparsity.py ({winner}): {metric} {score:.4g} at {price:.4g} {cost.unit}, "
+        f"limit {budget:.4g}.\n"
+        f"_base_ = {str(Path(cfg.filename).absolute())!r}\n"
+        f"model = dict(backbone=dict(pruning_ratios={as_config(candidate, cost.depths)!r}))\n"
+        f"load_from = {str(Path(args.checkpoint).absolute())!r}\n",
+        encoding="utf-8",
+    )
 
 
 def main(argv: list[str] | None = None) -> int:

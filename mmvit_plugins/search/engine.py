@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -169,7 +168,7 @@ def run_search(
                 f"{rejected} candidates in a row cost more than the budget of {settings.budget:g}: allow more"
             )
         if report is not None:
-            report(study, study.trials[trial.number])
+            report(study, study.get_trials(deepcopy=False)[trial.number])
     return study
 
 
@@ -189,8 +188,3 @@ def _try_candidate(study: Study, trial: Trial, problem: Problem, budget: float) 
     score = float(problem.score(candidate)) if twin is None else twin.values[0]
     study.tell(trial, [score, cost])
     return True
-
-
-def worker_count(wanted: int) -> int:
-    """``wanted`` workers, 0 for one per core."""
-    return wanted or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
