@@ -2,8 +2,8 @@
 #
 # To measure the authors' weights: convert DeiT's file (README) and run tools/test.py with this config. Published, V100: off
 # 79.8 % top-1 at 930 images/s; trained with r = 13: 79.36 % at 1550 images/s (their README; not repeated by us).
-# To train: the authors give no training code and say to use DeiT's recipe: AdamW 1e-3 at batch 1024, weight decay 0.05,
-# drop path 0.1, mixup 0.8 or cutmix 1.0, RandAugment, erasing 0.25. Ours: the 310 epochs of the base and no repeated
+# To train: the authors give no training code and say to use DeiT's recipe (docs/recipes.md): AdamW 1e-3 at batch 1024,
+# weight decay 0.05. Ours: the base's 310 epochs, mixup, cutmix, RandAugment and erasing, drop path 0.1, no repeated
 # augmentation. Proportional attention is on: their trained checkpoints use it.
 _base_ = [
     "../_base_/models/image_classifier.py",
