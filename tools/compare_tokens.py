@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from mmengine.config import Config, DictAction
 from mmengine.dataset import pseudo_collate
+from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -31,10 +32,13 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 
 def change(cfg: Config, changes: list[str]) -> Config:
-    """A copy with KEY=VALUE changes."""
+    """A copy with KEY=VALUE changes, or another config with them."""
     cfg = Config(cfg.to_dict())
     options = {}
     for item in changes:
+        if item.endswith(".py"):
+            cfg = Config.fromfile(item)
+            continue
         key, _, value = item.partition("=")
         options[key] = DictAction._parse_iterable(value)
     cfg.merge_from_dict(options)
@@ -42,12 +46,8 @@ def change(cfg: Config, changes: list[str]) -> Config:
 
 
 def train(model: nn.Module, cfg: Config, dataset: Any, order: np.ndarray, iters: int) -> dict[str, float]:
-    """The config's AdamW with warm-up and polynomial fall over ``iters``; returns the last losses."""
-    settings = {k: v for k, v in cfg.optim_wrapper.optimizer.items() if k != "type"}
-    decay = [p for p in model.parameters() if p.dim() > 1]
-    plain = [p for p in model.parameters() if p.dim() <= 1]
-    groups = [dict(params=decay), dict(params=plain, weight_decay=0.0)]
-    optimizer = torch.optim.AdamW(groups, **settings)
+    """The config's optimiser with warm-up and polynomial fall over ``iters``; returns the last losses."""
+    optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
     warm = max(1, iters // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda i: min((i + 1) / warm, max(0.0, 1 - i / iters) ** 0.9)
@@ -97,7 +97,7 @@ def evaluate(model: nn.Module, dataset: Any, classes: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config")
-    parser.add_argument("--variant", nargs="+", action="append", required=True, metavar="NAME [KEY=VALUE]")
+    parser.add_argument("--variant", nargs="+", action="append", required=True, metavar="NAME [CONFIG] [KEY=VALUE]")
     parser.add_argument("--iters", type=int, default=300)
     parser.add_argument("--scenes", type=int, default=800, help="training scenes")
     parser.add_argument("--out", help="folder for rows and weights")

@@ -23,4 +23,5 @@ model = dict(
     head=dict(in_channels=96, num_classes=4, topk=(1,)),
     train_cfg=None,
 )
+optim_wrapper = dict(paramwise_cfg=dict(custom_keys={"gate_loss": dict(lr_mult=10.0, decay_mult=0.0)}))
 default_hooks = dict(logger=dict(interval=25), checkpoint=dict(interval=2))

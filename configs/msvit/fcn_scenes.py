@@ -37,4 +37,5 @@ model = dict(
     ),
     auxiliary_head=dict(in_channels=64, in_index=0, channels=32, num_classes=6, norm_cfg=dict(type="BN")),
 )
+optim_wrapper = dict(paramwise_cfg=dict(custom_keys={"gate_loss": dict(lr_mult=10.0, decay_mult=0.0)}))
 default_hooks = dict(logger=dict(interval=65), checkpoint=dict(interval=325))

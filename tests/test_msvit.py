@@ -1,0 +1,415 @@
+"""The gate, the tokens of two scales, batch shaping and how its loss reaches the host's models."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hosts import require_host
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mmvit_plugins.engine import TokenTrimmingHook
+from mmvit_plugins.models.backbones.msvit import MSViT
+from mmvit_plugins.models.layers.vit_block import weighted_attention
+from mmvit_plugins.models.losses import BatchShapingLoss, collect_losses, is_collecting, report_losses
+from mmvit_plugins.models.losses.batch_shaping import cdf_distance, normal_cdf, relaxed_bernoulli_cdf
+from mmvit_plugins.models.token_reduction import MixedScales, PatchGate, RandomGate
+from mmvit_plugins.models.token_reduction.mixed_scale import gumbel_sigmoid
+from mmvit_plugins.registry import MODELS
+
+SMALL = dict(embed_dims=32, depth=4, num_heads=2)
+RANDOM = dict(type="mmvit_plugins.RandomGate")
+
+
+def build(**changes: object) -> MSViT:
+    """A small model with weights that are not zero."""
+    torch.manual_seed(0)
+    model = MSViT(**(dict(arch=SMALL, img_size=32, patch_size=8) | changes))
+    model.init_weights()
+    for p in model.parameters():
+        if p.dim() > 1:
+            torch.nn.init.normal_(p, std=0.2)
+    return model
+
+
+# --- attention with weights ---------------------------------------------------------------------------------
+
+
+def explicit_attention(q: Tensor, k: Tensor, v: Tensor, w: Tensor) -> Tensor:
+    """sum_j w_j exp(q k_j) v_j / sum_j w_j exp(q k_j), the matrix in memory."""
+    scores = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).exp() * w[:, None, None, :]
+    return scores @ v / scores.sum(dim=-1, keepdim=True)
+
+
+def test_weighted_attention_is_the_formula_with_its_gradients() -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 7, 8, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    weight = torch.tensor([[1, 0, 1, 1, 0, 1, 0], [0, 1, 0.5, 1, 1, 1, 2]], dtype=torch.float64, requires_grad=True)
+    out, wanted = weighted_attention(q, k, v, weight), explicit_attention(q, k, v, weight)
+    torch.testing.assert_close(out, wanted)
+    probe = torch.randn(out.shape, generator=generator, dtype=torch.float64)
+    got = torch.autograd.grad((out * probe).sum(), (q, k, v, weight))
+    for a, b in zip(got, torch.autograd.grad((wanted * probe).sum(), (q, k, v, weight)), strict=True):
+        torch.testing.assert_close(a, b)
+    assert (got[3][0, [1, 4, 6]] != 0).all(), "a masked token's weight has a gradient"
+
+
+def test_weights_of_zero_and_one_are_a_mask() -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (3 * torch.randn(2, 3, 9, 8, generator=generator) for _ in range(3))
+    mask = torch.rand(2, 9, generator=generator) > 0.5
+    wanted = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None, :])
+    torch.testing.assert_close(weighted_attention(q, k, v, mask.float()), wanted, rtol=1e-4, atol=1e-5)
+
+
+# --- the gate -----------------------------------------------------------------------------------------------
+
+
+def test_gumbel_sigmoid_draws_the_bernoulli_variable() -> None:
+    """Decisions are 1 as often as the odds say; values follow the relaxed distribution; the gradient is that of m."""
+    torch.manual_seed(0)
+    logits = torch.full((20000,), 0.7, requires_grad=True)
+    soft, hard = gumbel_sigmoid(logits, 0.5, noise=True)
+    assert set(hard.detach().round(decimals=5).unique().tolist()) == {0.0, 1.0}
+    assert float(hard.mean()) == pytest.approx(float(torch.tensor(0.7).sigmoid()), abs=0.01)
+    values = soft.detach().sort().values
+    cdf = relaxed_bernoulli_cdf(values, torch.tensor(0.7).sigmoid(), torch.tensor(0.5))
+    assert float((cdf - torch.linspace(0, 1, 20000)).abs().max()) < 0.02
+    (gradient,) = torch.autograd.grad(hard.sum(), logits, retain_graph=True)
+    torch.testing.assert_close(gradient, torch.autograd.grad(soft.sum(), logits)[0])
+    soft, hard = gumbel_sigmoid(torch.tensor([-1e-3, 0.0, 1e-3]), 0.5, noise=False)
+    assert hard.tolist() == [0.0, 0.0, 1.0]
+
+
+def test_the_gate_is_local_and_sees_no_colour() -> None:
+    gate = MODELS.build(dict(type="mmvit_plugins.PatchGate", in_features=3 * 64, channels=3)).eval()
+    torch.nn.init.normal_(gate.decide.weight)
+    x = torch.randn(1, 4, 192, generator=torch.Generator().manual_seed(0))
+    before = gate.logits(x)
+    x[0, 2] = x[0, 2].flip(0)
+    assert ((gate.logits(x) != before) == torch.tensor([[False, False, True, False]])).all()
+    brighter = x.view(1, 4, 3, 64) + torch.tensor([1.0, -2.0, 0.5]).view(3, 1)
+    torch.testing.assert_close(gate.logits(brighter.flatten(2)), gate.logits(x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_new_gate_begins_at_its_share() -> None:
+    gate = PatchGate(192, init_share=0.8)
+    gate.init_weights()
+    share = gate.logits(torch.randn(2, 50, 192)).sigmoid()
+    assert float(share.mean()) == pytest.approx(0.8, abs=0.05)
+    for wrong in (dict(temperature=0.0), dict(init_share=1.0)):
+        with pytest.raises(ValueError, match="temperature must be above 0 and init_share"):
+            PatchGate(192, **wrong)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_the_random_gate_has_its_share_in_every_image(share: float) -> None:
+    gate = RandomGate(share=share)
+    x = torch.randn(3, 20, 5)
+    for mode in (True, False):
+        soft, hard = gate.train(mode)(x, (4, 5))
+        assert (hard.sum(dim=1) == round(20 * share)).all() and torch.equal(soft, hard)
+    assert torch.equal(hard, hard[:1].expand(3, -1)), "the same places in every image"
+
+
+# --- tokens of two scales -----------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(2, 3), st.integers(0, 2**20))
+def test_every_cell_belongs_to_the_one_token_that_covers_it(height: int, width: int, ratio: int, seed: int) -> None:
+    rows, cols = -(-height // ratio), -(-width // ratio)
+    coarse = (torch.rand(2, rows * cols, generator=torch.Generator().manual_seed(seed)) > 0.5).float()
+    scales = MixedScales(coarse, (height, width), ratio)
+    used = scales.values(coarse)
+    fine = rows * cols * ratio**2
+    order = MSViT._order(used, used, "max")
+    whole, kept = scales.whole_map(), scales.kept_map(order)
+    assert whole.num == fine + rows * cols and kept.num == int(used.sum(dim=1).max())
+    for sample in range(2):
+        for y in range(height):
+            for x in range(width):
+                patch = (y // ratio) * cols + x // ratio
+                is_coarse = bool(coarse[sample, patch])
+                token = fine + patch if is_coarse else y * cols * ratio + x
+                assert int(whole.hard()[sample, y * width + x]) == token and used[sample, token] == 1
+                assert int(order[sample, kept.index[sample, y * width + x, 0]]) == token
+    covered = set(whole.hard()[0].tolist())
+    assert covered == set(used[0].nonzero().flatten().tolist()), "tokens of padding are not in use"
+
+
+@pytest.mark.parametrize("size", [(32, 48), (45, 27)], ids=str)
+def test_tokens_are_their_patches_with_positions_in_between(size: tuple[int, int]) -> None:
+    """All tokens, patch by patch: fine pixels as they are, coarse ones averaged to half, both by one embedding."""
+    model = build(gate=dict(RANDOM, share=0.5)).eval()
+    x = torch.randn(1, 3, *size, generator=torch.Generator().manual_seed(0))
+    grid = (-(-size[0] // 8), -(-size[1] // 8))
+    pad = F.pad(x, (0, -size[1] % 16, 0, -size[0] % 16), mode="replicate")
+    with torch.no_grad():
+        (_, token_map, given_grid, coarse_grid), *_ = model.token_maps(x)
+        mixed = model.tokenize(x)
+        table = model.positions.table.transpose(1, 2).unflatten(2, (4, 4))
+        positions = table if grid == (4, 4) else F.interpolate(table, size=grid, mode="bicubic")
+        positions = F.pad(positions, (0, grid[1] % 2, 0, grid[0] % 2), mode="replicate")
+        fine = model.patch_embed.projection(pad) + positions
+        coarse = model.patch_embed.projection(F.avg_pool2d(pad, 2)) + F.avg_pool2d(positions, 2)
+        every = torch.cat([fine.flatten(2), coarse.flatten(2)], dim=2).transpose(1, 2)
+    assert given_grid == grid and coarse_grid == (-(-grid[0] // 2), -(-grid[1] // 2))
+    wanted = every[0, token_map.hard()[0]]
+    got = mixed.token_map.restore(mixed.tokens)[0]
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+    assert mixed.tokens.shape[1] < every.shape[1], "tokens were really dropped"
+
+
+@pytest.mark.parametrize("out_type", ["featmap", "cls_token"])
+def test_dropping_equals_masking(out_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images of one batch with different numbers of tokens; the masked form computes all of them."""
+    model = build(out_type=out_type).eval()
+    x = torch.randn(4, 3, 48, 80, generator=torch.Generator().manual_seed(0))
+    x[1] = 0.3
+    x[2, :, :, :40] = -1
+    with torch.no_grad():
+        mixed = model.tokenize(x)
+        dropped = model(x)
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+        masked = model(x)
+    counts = mixed.key_mask.sum(dim=1)
+    assert counts.max() == mixed.tokens.shape[1] < 6 * 10 + 3 * 5 and len(counts.unique()) > 1
+    for a, b in zip(dropped, masked, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_training_and_eval_agree_where_the_decisions_do() -> None:
+    """Weighted attention over all tokens in training, dropped ones in eval: the same result without noise."""
+    model = build(gate=dict(type="mmvit_plugins.PatchGate", noise=False))
+    x = torch.randn(3, 3, 48, 80, generator=torch.Generator().manual_seed(0))
+    trained = model.train()(x)
+    with torch.no_grad():
+        for a, b in zip(trained, model.eval()(x), strict=True):
+            torch.testing.assert_close(a.detach(), b, rtol=1e-4, atol=1e-4)
+
+
+def test_the_gate_learns_from_both_choices() -> None:
+    """Each decision has a gradient, whichever way it went, from maps and from class tokens."""
+    for out_type in ("featmap", "cls_token"):
+        model = build(out_type=out_type, out_indices=(3,)).train()
+        kept = []
+        hook = model.gate.register_forward_hook(lambda _m, _i, out, k=kept: k.append(out))
+        model(torch.randn(2, 3, 32, 32))[0].square().sum().backward(retain_graph=True)
+        hook.remove()
+        soft, hard = kept[0]
+        assert set(hard.detach().round(decimals=5).unique().tolist()) == {0.0, 1.0}
+        (gradient,) = torch.autograd.grad(hard, model.gate.decide.bias, torch.ones_like(hard), retain_graph=True)
+        assert gradient.abs() > 0 and model.gate.hidden[0][0].weight.grad.abs().sum() > 0
+        assert soft.requires_grad
+
+
+def test_trimming_in_training() -> None:
+    model = build(out_type="cls_token", out_indices=(3,)).train()
+    x = torch.randn(4, 3, 64, 64)
+    x[:2] *= 0.01
+    counts = {}
+    for trim in (None, "max", "mean"):
+        model.set_train_trim(trim)
+        torch.manual_seed(1)
+        mixed = model.tokenize(x)
+        counts[trim] = mixed.tokens.shape[1]
+        assert mixed.key_weight.requires_grad and mixed.key_weight.shape == mixed.tokens.shape[:2]
+        if trim is None:
+            used = (mixed.key_weight > 0.5).sum(dim=1)
+            torch.manual_seed(1)
+            full = model(x)[0]
+        if trim == "max":
+            torch.manual_seed(1)
+            torch.testing.assert_close(model(x)[0], full, rtol=1e-4, atol=1e-5)
+    assert counts == {None: 64 + 16, "max": int(used.max()), "mean": -(-int(used.sum()) // 4)}
+    assert counts["mean"] < counts["max"]
+    with pytest.raises(ValueError, match="train_trim.*'median'"):
+        model.set_train_trim("median")
+    with pytest.raises(ValueError, match="train_trim"):
+        build(train_trim="mean")
+
+
+def test_trimming_begins_after_the_burn_in() -> None:
+    class Runner:
+        iter = 0
+        model = torch.nn.Module()
+
+    Runner.model.backbone = build(out_type="cls_token")
+    hook = TokenTrimmingHook(begin=5)
+    seen = []
+    for Runner.iter in range(3, 8):
+        hook.before_train_iter(Runner, 0)
+        seen.append(Runner.model.backbone.train_trim)
+    assert seen == [None, None, "mean", "mean", "mean"]
+    with pytest.raises(ValueError, match="begin"):
+        TokenTrimmingHook(begin=-1)
+
+
+def test_weights_of_mmpretrains_vit_load() -> None:
+    """All fine, its table of positions at another size: the same features as MMPretrain's model."""
+    require_host("mmpretrain")
+    from mmpretrain.models import VisionTransformer
+
+    torch.manual_seed(0)
+    arch = dict(embed_dims=32, num_layers=4, num_heads=2, feedforward_channels=128)
+    theirs = VisionTransformer(arch, img_size=32, patch_size=8, out_type="featmap", norm_cfg=dict(type="LN", eps=1e-6))
+    theirs.eval()  # returns None
+    torch.nn.init.normal_(theirs.cls_token)
+    torch.nn.init.normal_(theirs.pos_embed)
+    ours = build(gate=dict(type="mmvit_plugins.FixedGate", scale="fine"), out_indices=(3,)).eval()
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(x)[0], theirs(x)[0], rtol=1e-4, atol=1e-4)
+    larger = build(gate=dict(type="mmvit_plugins.FixedGate", scale="fine"), img_size=64)
+    larger.load_state_dict(theirs.state_dict())
+    table = F.interpolate(theirs.pos_embed[:, 1:].transpose(1, 2).unflatten(2, (4, 4)), size=(8, 8), mode="bicubic")
+    torch.testing.assert_close(larger.positions.table, table.flatten(2).transpose(1, 2))
+
+
+# --- batch shaping ------------------------------------------------------------------------------------------
+
+
+def test_distances_are_the_formula() -> None:
+    values = np.array([0.9, 0.1, 0.4])
+    cdf = np.array([0.8, 0.2, 0.3])
+    wanted = ((1 / 4 - 0.2) ** 2 + (2 / 4 - 0.3) ** 2 + (3 / 4 - 0.8) ** 2) / 3
+    got = cdf_distance(torch.tensor(values)[:, None].expand(-1, 2), torch.tensor(cdf)[:, None].expand(-1, 2))
+    np.testing.assert_allclose(got.numpy(), [wanted, wanted])
+    from scipy.stats import norm
+
+    x = np.linspace(-1, 2, 9)
+    np.testing.assert_allclose(normal_cdf(torch.tensor(x), 0.4, 0.3).numpy(), norm.cdf(x, 0.4, 0.3), atol=1e-12)
+    p, t, v = 0.3, 0.6, 0.25
+    by_hand = 1 / (1 + np.exp(-(t * np.log(v / (1 - v)) - np.log(p / (1 - p)))))
+    got = relaxed_bernoulli_cdf(torch.tensor(v, dtype=torch.float64), torch.tensor(p), torch.tensor(t))
+    assert float(got) == pytest.approx(by_hand, rel=1e-6)
+    edges = relaxed_bernoulli_cdf(torch.tensor([0.0, 1.0]), torch.tensor(0.5), torch.tensor(0.5))
+    assert edges.isfinite().all()
+
+
+def test_the_loss_adds_what_it_says() -> None:
+    values = torch.rand(16, 6, generator=torch.Generator().manual_seed(0))
+    mean, total = (BatchShapingLoss(0.3, (2, 3), reduction=r, loss_weight=2.0) for r in ("mean", "sum"))
+    a, b = mean(values, (2, 3)), total(values, (2, 3))
+    assert set(a) == {"loss_gate_prior", "loss_gate_hyper", "loss_gate_temperature"}
+    torch.testing.assert_close(6 * a["loss_gate_prior"], b["loss_gate_prior"])
+    assert float(a["loss_gate_temperature"]) == pytest.approx(2 * 0.1 * 0.5)
+    prior = [cdf_distance(v, relaxed_bernoulli_cdf(v, torch.tensor(0.3), torch.tensor(0.5))) for v in values.T]
+    torch.testing.assert_close(a["loss_gate_prior"], 2 * torch.stack(prior).mean())
+    other = mean(torch.rand(4, 35), (5, 7))
+    assert all(v.isfinite() for v in other.values()), "another grid"
+    for wrong in (dict(target=0.0), dict(hyper_std=0.0), dict(reduction="max"), dict(grid=(0, 3))):
+        with pytest.raises(ValueError):
+            BatchShapingLoss(**wrong)
+
+
+def test_gates_reach_the_target_and_keep_following_the_image() -> None:
+    """A gate whose logits begin at a constant far from the target, images that are half smooth, half noise."""
+    torch.manual_seed(0)
+    gate = PatchGate(192, init_share=0.95)
+    gate.init_weights()
+    loss = BatchShapingLoss(target=0.4, grid=(2, 2), loss_weight=20.0)
+    optimizer = torch.optim.Adam([*gate.parameters(), *loss.parameters()], lr=0.01)
+    for _ in range(150):
+        patches = torch.randn(64, 4, 192) * torch.where(torch.rand(64, 4, 1) < 0.4, 0.1, 1.0)
+        soft, _ = gate(patches, (2, 2))
+        optimizer.zero_grad()
+        sum(loss(soft, (2, 2)).values()).backward()
+        optimizer.step()
+    gate.eval()
+    smooth, noisy = (torch.randn(256, 4, 192) * scale for scale in (0.1, 1.0))
+    shares = [float(gate(p, (2, 2))[1].mean()) for p in (smooth, noisy)]
+    mixed = 0.4 * shares[0] + 0.6 * shares[1]
+    assert mixed == pytest.approx(0.4, abs=0.2), shares
+    assert abs(shares[0] - shares[1]) > 0.5, "the gate is a constant"
+
+
+# --- the way to the host ------------------------------------------------------------------------------------
+
+
+def test_losses_are_collected_by_the_block_around() -> None:
+    report_losses(dict(loss_a=torch.tensor(1.0)))  # nobody waits
+    with collect_losses() as outer:
+        report_losses(dict(loss_a=torch.tensor(1.0)))
+        with collect_losses() as inner:
+            report_losses(dict(loss_b=torch.tensor(2.0)))
+        report_losses(dict(loss_a=torch.tensor(3.0)))
+        elsewhere = []
+        thread = threading.Thread(target=lambda: elsewhere.append(is_collecting()))
+        thread.start()
+        thread.join()
+    assert {k: float(v) for k, v in outer.items()} == dict(loss_a=4.0)
+    assert {k: float(v) for k, v in inner.items()} == dict(loss_b=2.0)
+    assert elsewhere == [False] and not is_collecting()
+
+
+def test_training_without_a_collector_is_refused() -> None:
+    model = build(gate_loss=dict(type="mmvit_plugins.BatchShapingLoss", grid=(2, 2))).train()
+    x = torch.randn(2, 3, 32, 32)
+    with pytest.raises(RuntimeError, match="BackboneLossClassifier.*BackboneLossEncoderDecoder"):
+        model(x)
+    with torch.no_grad():
+        model(x)
+    with collect_losses() as losses:
+        model(x)
+    assert {k for k in losses if k.startswith("loss")} == {f"loss_gate_{k}" for k in ("prior", "hyper", "temperature")}
+    assert 0 <= float(losses["coarse_share"]) <= 1
+    model.eval()(x)
+
+
+def gated(**changes: object) -> dict:
+    loss = dict(type="mmvit_plugins.BatchShapingLoss", grid=(2, 2))
+    return dict(type="mmvit_plugins.MSViT", arch=SMALL, img_size=32, patch_size=8, gate_loss=loss, **changes)
+
+
+def check_host(model: torch.nn.Module, samples: list, plain: set[str]) -> None:
+    """The host's own losses, the gate's, and a gradient for every parameter."""
+    model.init_weights()
+    losses = model(torch.randn(2, 3, 32, 32), samples, mode="loss")
+    gate = {"loss_gate_prior", "loss_gate_hyper", "loss_gate_temperature", "coarse_share"}
+    assert gate <= set(losses) and plain <= set(losses)
+    total, logged = model.parse_losses(losses)
+    torch.testing.assert_close(total, sum(v for k, v in logged.items() if "loss" in k and k != "loss"))
+    total.backward()
+    assert not [n for n, p in model.named_parameters() if p.grad is None]
+    model.eval()
+    with torch.no_grad():
+        model(torch.randn(2, 3, 32, 32), samples, mode="predict")
+    assert not is_collecting()
+
+
+def test_mmpretrains_classifier_gets_the_loss() -> None:
+    require_host("mmpretrain")
+    from mmengine.registry import DefaultScope
+    from mmpretrain.structures import DataSample
+
+    with DefaultScope.overwrite_default_scope("mmpretrain"):
+        head = dict(type="LinearClsHead", in_channels=32, num_classes=4)
+        backbone = gated(out_type="cls_token", out_indices=(3,))
+        model = MODELS.build(dict(type="mmvit_plugins.BackboneLossClassifier", backbone=backbone, head=head))
+    check_host(model, [DataSample().set_gt_label(i) for i in range(2)], {"loss"})
+
+
+def test_mmsegmentations_segmentor_gets_the_loss() -> None:
+    require_host("mmseg")
+    from mmengine.registry import DefaultScope
+    from mmengine.structures import PixelData
+    from mmseg.structures import SegDataSample
+
+    head = dict(type="FCNHead", in_channels=32, channels=8, num_classes=3, num_convs=1, align_corners=False)
+    with DefaultScope.overwrite_default_scope("mmseg"):
+        config = dict(type="mmvit_plugins.BackboneLossEncoderDecoder", backbone=gated(out_indices=(3,)))
+        model = MODELS.build(dict(config, decode_head=dict(head, in_index=0), test_cfg=dict(mode="whole")))
+    samples = []
+    for i in range(2):
+        meta = dict(img_shape=(32, 32), ori_shape=(32, 32), pad_shape=(32, 32))
+        label = PixelData(data=torch.full((1, 32, 32), i))
+        samples.append(SegDataSample(metainfo=meta, gt_sem_seg=label))
+    check_host(model, samples, {"decode.loss_ce"})
