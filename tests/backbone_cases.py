@@ -65,11 +65,11 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     # Noise in training would be another draw in every process and call.
     "MSViT": {
         "gate": dict(arch=_SMALL_VIT, img_size=64, patch_size=8, gate=dict(type="mmvit_plugins.PatchGate", noise=False)),
-        "random gate": dict(
+        "all coarse": dict(
             arch=_SMALL_VIT,
             img_size=64,
             patch_size=4,
-            gate=dict(type="mmvit_plugins.RandomGate", share=0.3),
+            gate=dict(type="mmvit_plugins.FixedGate", scale="coarse"),
             with_cls_token=False,
         ),
     },
