@@ -115,6 +115,9 @@ class MSViT(MixedResolutionViT):
         ((96, 96), (16, 16))
     """
 
+    #: What the grid of :meth:`token_maps` counts, for the titles of pictures.
+    reduced_name = "coarse patches"
+
     def __init__(
         self,
         arch: str | Mapping[str, Any] = "small",

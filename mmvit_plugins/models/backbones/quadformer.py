@@ -179,6 +179,9 @@ class Quadformer(MixedResolutionViT):
         ((96, 96), (16, 16))
     """
 
+    #: What the grid of :meth:`token_maps` counts, for the titles of pictures.
+    reduced_name = "roots"
+
     def __init__(
         self,
         arch: str | Mapping[str, Any] = "small",
