@@ -298,6 +298,8 @@ class ContextCluster(HierarchicalBackbone):
         ((24, 48, 96, 128), (4, 8, 16, 32))
     """
 
+    #: What tools/visualize_tokens.py calls the groups.
+    reduced_name = "clusters"
     #: Weights that a classifier's checkpoint need not have: it has no norms behind stages 0 to 2.
     optional_weights = r"norms\.[012]\..+"
 
