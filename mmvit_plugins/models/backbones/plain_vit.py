@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from mmcv.cnn.bricks import DropPath
 from mmengine.registry import DefaultScope
 from torch import Tensor, nn
 
@@ -35,7 +36,13 @@ def build_plain_vit(config: Mapping[str, Any]) -> nn.Module:
     from mmpretrain.registry import MODELS
 
     with DefaultScope.overwrite_default_scope("mmpretrain"):
-        return MODELS.build(dict(config))
+        vit = MODELS.build(dict(config))
+    for module in vit.modules():
+        if isinstance(
+            module, DropPath
+        ):  # MMPretrain gives it a number of NumPy, at which torch.compile breaks the graph
+            module.drop_prob = float(module.drop_prob)
+    return vit
 
 
 def _attention_output(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -180,12 +181,12 @@ class ToMe(BaseModule):
     def _windows(
         self, window_size: int | None, global_blocks: Sequence[int], depth: int
     ) -> tuple[int | None, tuple[int, ...]]:
+        if any(type(i) is not int or not 0 <= i < depth for i in global_blocks):
+            raise ValueError(f"global_blocks must be numbers from 0 to {depth - 1}, got {global_blocks!r}")
         if window_size is None and not global_blocks:
             return None, ()
         if type(window_size) is not int or window_size < 1:
             raise ValueError(f"window_size must be at least 1 (or None without global_blocks), got {window_size!r}")
-        if any(type(i) is not int or not 0 <= i < depth for i in global_blocks):
-            raise ValueError(f"global_blocks must be numbers from 0 to {depth - 1}, got {global_blocks!r}")
         if self.num_prefix:
             raise ValueError(
                 f"window_size={window_size} needs a model without class, distillation and register tokens, which "
@@ -197,8 +198,9 @@ class ToMe(BaseModule):
         """(B, 3, H, W) -> one output in the form of ``out_type`` for each of ``out_indices``."""
         trace = self.out_type in ("featmap", "raw")
         batch, last = x.shape[0], len(self.parts.blocks(self.model)) - 1
-        outputs = []
-        for i, tokens in enumerate(self.run_blocks(x, trace, complete=self.out_type != "cls_token")):
+        outputs, tokens = [], self._embed(x)
+        for i in range(last + 1):
+            tokens = self._run_block(i, tokens, trace, self.out_type != "cls_token")
             if i in self.out_indices:
                 y = self.parts.final_norm(self.model, tokens.x) if i == last and self._has_last_block() else tokens.x
                 outputs.append(self._format(y, tokens, batch))
@@ -212,27 +214,40 @@ class ToMe(BaseModule):
             trace: follow where each token went (costs a little).
             complete: all tokens of the last block, not only class and other leading tokens.
         """
-        x, grid = self.parts.embed(self.model, x)
-        size, token_map, windows, gaps = None, None, 1, self.threshold is not None
-        if self.window_size is not None:
-            batch = x.shape[0]
-            x, valid = split_windows(x, grid, (self.window_size, self.window_size))
-            windows = x.shape[0] // batch
-            if valid is not None:
-                size, gaps = valid.to(torch.promote_types(x.dtype, torch.float32)), True
-        last = len(self.parts.blocks(self.model)) - 1
-        for i, layer in enumerate(self.parts.blocks(self.model)):
-            wanted = None if complete or i < last else self.num_prefix
-            merging = Merging(self.r[i], self.threshold, self.prop_attn, self.prefix)
-            joined = windows if i in self.global_blocks else 1
+        tokens = self._embed(x)
+        for i in range(len(self.parts.blocks(self.model))):
+            tokens = self._run_block(i, tokens, trace, complete)
+            yield tokens
 
-            run = partial(run_block, self.parts, layer, merging, joined, gaps, trace, wanted)
-            saves = self.with_cp and torch.is_grad_enabled()
-            x, size, index, weight = checkpoint(run, x, size, use_reentrant=False) if saves else run(x, size)
-            if index is not None:
-                step = TokenMap(index, weight, x.shape[1])
-                token_map = step if token_map is None else token_map.then(step)
-            yield MergedTokens(x, size, token_map, grid)
+    def _embed(self, x: Tensor) -> MergedTokens:
+        """(B, 3, H, W) -> the tokens before the first block."""
+        tokens, grid = self.parts.embed(self.model, x)
+        if self.window_size is None:
+            return MergedTokens(tokens, None, None, grid)
+        tokens, valid = split_windows(tokens, grid, (self.window_size, self.window_size))
+        size = None if valid is None else valid.to(torch.promote_types(tokens.dtype, torch.float32))
+        return MergedTokens(tokens, size, None, grid)
+
+    def _run_block(self, i: int, tokens: MergedTokens, trace: bool, complete: bool) -> MergedTokens:
+        """Block number ``i``; arguments as those of :meth:`run_blocks`."""
+        layer = self.parts.blocks(self.model)[i]
+        merging = Merging(self.r[i], self.threshold, self.prop_attn, self.prefix)
+        joined, gaps = 1, self.threshold is not None
+        if self.window_size is not None:
+            (height, width), side = tokens.grid, self.window_size
+            joined = -(-height // side) * -(-width // side) if i in self.global_blocks else 1
+            gaps = gaps or bool(height % side or width % side)
+        last = i == len(self.parts.blocks(self.model)) - 1
+        wanted = self.num_prefix if last and not complete else None
+        run = partial(run_block, self.parts, layer, merging, joined, gaps, trace, wanted)
+        saves = self.with_cp and torch.is_grad_enabled()
+        arguments = (tokens.x, tokens.size)
+        x, size, index, weight = checkpoint(run, *arguments, use_reentrant=False) if saves else run(*arguments)
+        token_map = tokens.token_map
+        if index is not None:
+            step = TokenMap(index, weight, x.shape[1])
+            token_map = step if token_map is None else token_map.then(step)
+        return MergedTokens(x, size, token_map, tokens.grid)
 
     def _has_last_block(self) -> bool:
         return len(self.r) == len(self.parts.blocks(self.model))
@@ -346,7 +361,8 @@ class ToMe(BaseModule):
         key, state = f"{prefix}model.pos_embed", dict(state)
         if key in state and hasattr(self.model, "_prepare_pos_embed"):
             table = {"pos_embed": state[key]}
-            self.model._prepare_pos_embed(table, "")
+            with suppress(AssertionError):  # a table of another kind of model: left as it is, and refused for its shape
+                self.model._prepare_pos_embed(table, "")
             state[key] = table["pos_embed"]
         if not self.prefix["class_token"]:
             state.pop(f"{prefix}model.cls_token", None)

@@ -83,14 +83,21 @@ def _best_destinations(metric: Tensor, parts: Partition, valid: Tensor | None) -
     return scores.max(dim=-1)
 
 
+def _sorted(x: Tensor, descending: bool) -> tuple[Tensor, Tensor]:
+    """Values and places of (B, N) along N, the first of equal ones first; ONNX has no stable sort, but TopK is one."""
+    if torch.jit.is_tracing():
+        return x.topk(x.shape[1], dim=1, largest=descending)
+    return x.sort(dim=1, descending=descending, stable=True)
+
+
 def _merge_exactly(metric: Tensor, parts: Partition, r: int) -> MergeMap:
     """The r most similar pairs of every sample merge."""
     best, target = _best_destinations(metric, parts, None)
     batch, count_a = best.shape
-    ranking = best.sort(dim=1, descending=True, stable=True)[1]
+    ranking = _sorted(best, descending=True)[1]
     merged, unmerged = ranking[:, :r], ranking[:, r:]
     if parts.in_order:
-        unmerged = unmerged.sort(dim=1)[0]
+        unmerged = _sorted(unmerged, descending=False)[0]
     lead_a, lead_b = (parts.lead + 1) // 2, parts.lead // 2
     first, second = parts.a[unmerged], parts.b.expand(batch, -1)
     lead = [first[:, :lead_a], second[:, :lead_b]]
