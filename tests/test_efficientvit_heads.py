@@ -60,6 +60,19 @@ def test_segmentation_head_is_the_oracles(series: str, final: float, tmp_path: P
     assert (got - wanted).abs().max() <= 3e-5 * wanted.std()
 
 
+def test_official_weights_survive_initialisation(tmp_path: Path) -> None:
+    """mmengine initialises children after their parent; convolutions would draw new weights then."""
+    reference, ours = seg_pair("b", 4)
+    torch.save(reference.state_dict(), tmp_path / "official.pth")
+    loader = dict(type="mmvit_plugins.OfficialPretrained", checkpoint=str(tmp_path / "official.pth"))
+    wanted, _ = convert_official(reference.state_dict())
+    for name, part in ours.items():
+        part.init_cfg = loader
+        part.init_weights()
+        for key, value in part.state_dict().items():
+            assert torch.equal(value, wanted[f"{name}.{key}"]), key
+
+
 @pytest.mark.parametrize("size", [(1, 1), (7, 300), (65, 90), (100, 33)], ids=str)
 def test_segmentation_head_takes_any_size(size: tuple[int, int]) -> None:
     _, ours = seg_pair("b", 4)

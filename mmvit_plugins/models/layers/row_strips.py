@@ -144,7 +144,7 @@ def run_by_strips(layers: Sequence[ConvModule], x: Tensor, rows: int, shortcut: 
         y = x[:, :, needed[0][0] : needed[0][1]]
         for layer, folded, have, want in zip(layers, weights, needed, needed[1:], strict=False):
             y = _strip_of_layer(layer, folded, y, have, want)
-        strips.append(y.add_(x[:, :, needed[-1][0] : needed[-1][1]]) if shortcut else y)
+        strips.append(y + x[:, :, needed[-1][0] : needed[-1][1]] if shortcut else y)
     return torch.cat(strips, dim=2)
 
 
