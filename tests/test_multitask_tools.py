@@ -23,6 +23,8 @@ SMALL = [
     "train_dataloader.dataset.num_scenes=4",
     "val_dataloader.dataset.num_scenes=2",
     "train_dataloader.batch_size=2",
+    "param_scheduler.0.end=2",
+    "param_scheduler.1.begin=2",
 ]
 
 
@@ -117,7 +119,7 @@ def test_table() -> None:
 def test_comparison_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two tasks of one backbone; a second call trains nothing, a lost result is made again, other settings refused."""
     require_host("mmseg")
-    arguments = ["multitask/efficientvit_scenes.py", "--tasks", "depth", "saliency", "--iters", "32"]
+    arguments = ["multitask/efficientvit_scenes.py", "--tasks", "depth", "saliency", "--iters", "4"]
     arguments += ["--out-dir", str(tmp_path), "--cfg-options", *SMALL]
     assert main(["--table", *arguments]) == 2
     assert "run without --table" in capsys.readouterr().err
@@ -132,7 +134,7 @@ def test_comparison_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     capsys.readouterr()
     assert main(arguments) == 0
     printed = capsys.readouterr().out
-    assert "depth (depth), 32 iterations" in printed and "multi (" not in printed and "1/32" not in printed
+    assert "depth (depth), 4 iterations" in printed and "multi (" not in printed and "1/4 " not in printed
     again = json.loads((folder / "depth/result.json").read_text())
     assert again["metrics"] == pytest.approx(first["depth"]["metrics"])
     assert main([*arguments, "train_cfg.val_interval=7"]) == 2

@@ -104,6 +104,7 @@ def _result(args: argparse.Namespace, name: str, run: str, folder: Path) -> dict
     tasks = _tasks(cfg, args.tasks) if run == "multi" else [run]
     cfg.model.only = tasks
     cfg.work_dir = str(folder)
+    cfg.experiment_name = f"{Path(name).stem}_{run}"  # loggers and visualisers are kept by name in the process
     cfg.resume = True
     if args.seed is not None:
         cfg.randomness = {**(cfg.get("randomness") or {}), "seed": args.seed}
