@@ -80,7 +80,7 @@ def check_model(fill: ModuleType, variant: str, manifest: dict[str, Any], name: 
     head = dict(
         type="mmpretrain.LinearClsHead",
         in_channels=ARCHS[variant]["dim"],
-        num_classes=manifest["arguments"]["num_classes"],
+        num_classes=manifest.get("arguments", {}).get("num_classes", 1000),
     )
     backbone = dict(type="mmvit_plugins.DVT", **settings(variant, manifest))
     model = MODELS.build(dict(type="mmvit_plugins.DVTClassifier", backbone=backbone, head=head)).eval()
