@@ -217,7 +217,7 @@ class SparseViT(HierarchicalBackbone):
         )
         self.depths, self.window_size = tuple(depths), window_size
         self.set_pruning_ratios(pruning_ratios)
-        rates = torch.linspace(0, drop_path_rate, sum(depths)).tolist()
+        rates = torch.linspace(0, drop_path_rate, sum(depths), device="cpu").tolist()
         self.patch_embed = PatchEmbed(in_channels, dims[0])
         self.stages = ModuleList()
         # Stages behind the last output are not built, nor norms of maps that are not returned: DDP would wait for them.
