@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import test_backbone_contract as contract
+import test_backbone_training as training
+import test_export as export
 import torch
+from backbone_cases import BackboneCase
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import flatformer as reference
@@ -328,6 +333,49 @@ def test_unknown_keys_are_refused() -> None:
 
 
 # --- the backbone for images --------------------------------------------------------------------------------
+
+# The contract holds with dropped patches as well, but for bfloat16 near float32: rounding changes which patches near the
+# threshold are chosen, and with them the groups.
+KEPT = BackboneCase(
+    "FlatFormer-kept",
+    FlatFormer,
+    dict(
+        arch=dict(dims=(8, 16, 24, 32), depths=(2, 1, 2, 1), heads=(1, 2, 3, 4)),
+        window=(5, 4),
+        group_size=12,
+        keep_ratio=(0.9, 0.75, 0.75, 0.6),
+    ),
+)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (5, 3), (65, 90)], ids=str)
+def test_any_size_with_dropped_patches(size: tuple[int, int]) -> None:
+    contract.test_any_size_gives_the_promised_shapes(KEPT, size)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        contract.test_a_sample_does_not_depend_on_its_batch_mates,
+        contract.test_with_and_without_gradients_agree,
+        contract.test_evaluation_draws_no_random_numbers,
+        contract.test_copies_and_pickles_are_the_same_model,
+        training.test_checkpointing_changes_neither_gradients_nor_statistics,
+        export.test_exported_program_gives_the_same,
+    ],
+    ids=lambda check: check.__name__,
+)
+def test_the_contract_with_dropped_patches(check: Callable[[BackboneCase], None]) -> None:
+    check(KEPT)
+
+
+def test_onnx_with_dropped_patches(tmp_path: Path) -> None:
+    export.test_onnx_at_a_fixed_size(KEPT, tmp_path)
+
+
+@pytest.mark.parametrize("out_indices", [(0, 1, 2, 3), (2,)], ids=str)
+def test_every_parameter_is_used_with_dropped_patches(out_indices: tuple[int, ...]) -> None:
+    training.test_every_parameter_is_used(KEPT, out_indices)
 
 
 def stage_map(model: FlatFormer, stage: int, x: Tensor) -> tuple[Tensor, Tensor]:

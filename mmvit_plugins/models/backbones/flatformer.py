@@ -93,7 +93,7 @@ class FlatFormerStage(BaseModule):
         """(B, C_in, H, W) -> (B, C, ceil(H / 2), ceil(W / 2)), or (B, C, H, W) in the first stage."""
         if self.downsample is not None:
             x = self.downsample(x)
-        grid = (x.shape[2], x.shape[3])
+        grid = (int(x.shape[2]), int(x.shape[3]))
         x = as_tokens(x)
         if self.chooser.keep_ratio == 1:
             position = torch.arange(x.shape[1], device=x.device).unsqueeze(0)

@@ -152,9 +152,9 @@ class EqualGroups(TokenReducer):
             grid: (H, W).
         """
         height, width = grid
-        batch, count = position.shape
+        batch, count = (int(n) for n in position.shape)  # plain numbers under a tracer too
         keys = self.keys(position % width, position // width, (width, height))
-        sequence = keys.argsort(dim=1, stable=True)  # (B, K) tokens in their order
+        sequence = keys.argsort(dim=1)  # (B, K) tokens in their order; no two keys are equal
         size = min(self.group_size, count)
         groups = -(-count // size)
         rank = torch.arange(groups * size, device=position.device)

@@ -59,10 +59,13 @@ class InformativeTokens(TokenReducer):
 
     def associate(self, metric: Tensor, grid: tuple[int, int] | None = None) -> SelectionMap:
         """(B, N, C) tokens -> their map to the kept ones. The grid does not matter."""
-        batch, count = metric.shape[:2]
+        batch, count = (int(n) for n in metric.shape[:2])
         num = self.num_kept(count)
         score = activation_score(metric)
-        best = score.argsort(dim=1, descending=True, stable=True)[:, :num]
+        if torch.jit.is_tracing():  # ONNX has no stable sort; of equal scores its TopK takes the first as well
+            best = score.topk(num, dim=1).indices
+        else:
+            best = score.argsort(dim=1, descending=True, stable=True)[:, :num]
         source = best.sort(dim=1).values
         ranks = torch.arange(num, device=source.device).expand(batch, -1)
         index = torch.zeros(batch, count, dtype=torch.long, device=source.device).scatter(1, source, ranks)
