@@ -37,7 +37,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
             arch=_SMALL_SWIN, window_size=2, padding="before_norm", pruning_ratios=(0.6, 0.5, (0.2, 0.2, 0.4), 0)
         ),
     },
-    # Groups that cross windows, and samples smaller than a group in the last stage. Dropped patches: test_flatformer.py.
+    # Groups that cross windows, samples smaller than a group in the last stage. Dropped patches: test_flatformer.py.
     "FlatFormer": {"all": dict(arch=_SMALL_FLATFORMER, window=4, group_size=12)},
     "EfficientViT": {
         "b": dict(arch=dict(series="b", widths=(8, 8, 12, 16, 32), depths=(1, 2, 2, 1, 1), head_dim=8)),

@@ -334,8 +334,8 @@ def test_unknown_keys_are_refused() -> None:
 
 # --- the backbone for images --------------------------------------------------------------------------------
 
-# The contract holds with dropped patches as well, but for bfloat16 near float32: rounding changes which patches near the
-# threshold are chosen, and with them the groups.
+# The contract holds with dropped patches as well, but for bfloat16 near float32: rounding changes which patches near
+# the threshold are chosen, and with them the groups.
 KEPT = BackboneCase(
     "FlatFormer-kept",
     FlatFormer,

@@ -129,8 +129,8 @@ class FlatFormer(HierarchicalBackbone):
         in_channels: channels of the image.
         keep_ratio: share of the patches that the layers of a stage work on, in (0, 1], one number or one for each
             stage; 1.0 keeps all.
-        window: side, or (x, y), in patches, of the windows that the groups follow. With a lower ratio, take larger windows for
-            groups of about one window: side^2 x ratio patches are left in each.
+        window: side, or (x, y), in patches, of the windows that the groups follow. With a lower ratio, take larger
+            windows for groups of about one window: side^2 x ratio patches are left in each.
         group_size: patches in a group.
         mlp_ratio: hidden channels of the feed-forward networks / channels.
         drop_path_rate: rate of the last layer; it grows linearly from 0.
