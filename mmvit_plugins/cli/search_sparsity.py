@@ -93,7 +93,8 @@ def _build_runner(cfg: Config, args: argparse.Namespace, folder: Path) -> Runner
     cfg.work_dir, cfg.load_from, cfg.resume = str(folder / "logs"), args.checkpoint, False
     cfg.log_level = "ERROR"
     # Nothing is trained, saved or drawn, and no hook may change the ratios.
-    cfg.default_hooks.update(checkpoint=None, logger=None, visualization=None)
+    cfg.default_hooks.update(checkpoint=None, logger=None)
+    cfg.default_hooks.pop("visualization", None)
     cfg.custom_hooks = []
     replace_sync_batch_norm(cfg.model)
     for key in ("train_dataloader", "train_cfg", "optim_wrapper", "param_scheduler", "test_dataloader", "test_cfg"):
