@@ -3,7 +3,7 @@
     python tools/benchmark_neck.py --size 360 480                    # configs/token_reduction_neck/*upernet*
     python tools/benchmark_neck.py --size 512 1024 --configs upernet_ade20k.py
 
-Batch 1, float32 on the CPU, inference, random maps. Memory is what one pass adds to the peak of the process.
+Batch 1, float32 on the CPU, inference, random maps.
 """
 
 from __future__ import annotations
@@ -17,39 +17,31 @@ from pathlib import Path
 
 import torch
 from mmengine.config import Config
+from mmpretrain.models.backbones.swin_transformer import SwinBlock
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
-from mmvit_plugins.models.layers import SwinBlock  # noqa: E402
 from mmvit_plugins.registry import MODELS  # noqa: E402
 
 STRIDES = (4, 8, 16, 32)
 
 
-def resident(field: str) -> int:
-    """A line of /proc/self/status in KiB: VmRSS is the resident size, VmHWM its peak."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field + ":"))
-
-
-def measure(call: Callable[[], object], rounds: int) -> tuple[float, float, float]:
-    """GFLOP (two for each multiply-add), milliseconds (median) and MiB of one call."""
+def measure(call: Callable[[], object], rounds: int) -> tuple[float, float]:
+    """GFLOP (two for each multiply-add) and milliseconds (median) of one call."""
     with torch.inference_mode():
-        with FlopCounterMode(display=False) as counter:
+        # The counter does not know the fused attention of CPUs.
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             call()
         call()
-        Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far
-        before = resident("VmRSS")
-        call()
-        memory = (resident("VmHWM") - before) / 1024
         times = []
         for _ in range(rounds):
             start = time.perf_counter()
             call()
             times.append(time.perf_counter() - start)
-    return counter.get_total_flops() / 1e9, statistics.median(times) * 1e3, memory
+    return counter.get_total_flops() / 1e9, statistics.median(times) * 1e3
 
 
 def main() -> None:
@@ -72,14 +64,16 @@ def main() -> None:
                 for c, s in zip(widths, STRIDES[-len(widths) :], strict=True)
             )
             for x in maps:
-                block = SwinBlock(x.shape[1], num_heads=max(1, x.shape[1] // 32), window=7).eval()
-                tokens = x.permute(0, 2, 3, 1)
-                flops, ms, memory = measure(lambda b=block, t=tokens: b(t), args.rounds)
+                block = SwinBlock(
+                    x.shape[1], num_heads=max(1, x.shape[1] // 32), window_size=7, pad_small_map=True
+                ).eval()
+                tokens, grid = x.flatten(2).transpose(1, 2), tuple(x.shape[2:])
+                flops, ms = measure(lambda b=block, t=tokens, g=grid: b(t, g), args.rounds)
                 what = f"Swin block, {x.shape[1]} channels, {x.shape[2]} x {x.shape[3]}"
-                print(f"{what:45s} {flops:8.3f} GFLOP {ms:8.1f} ms {memory:6.0f} MiB", flush=True)
+                print(f"{what:45s} {flops:8.3f} GFLOP {ms:8.1f} ms", flush=True)
         model = MODELS.build(neck).eval()
-        flops, ms, memory = measure(lambda m=model, x=maps: m(x), args.rounds)
-        print(f"{name:45s} {flops:8.3f} GFLOP {ms:8.1f} ms {memory:6.0f} MiB", flush=True)
+        flops, ms = measure(lambda m=model, x=maps: m(x), args.rounds)
+        print(f"{name:45s} {flops:8.3f} GFLOP {ms:8.1f} ms", flush=True)
 
 
 if __name__ == "__main__":
