@@ -190,10 +190,11 @@ class OfficialPretrained:
         if not report.matched or report.mismatched or report.other_depth() or needed:
             raise ValueError(f"{self.checkpoint} does not fit {type(module).__name__}: {report}")
         module.load_state_dict({key: value for key, value in state.items() if key in own}, strict=False)
-        # mmengine initialises the children after this call: they are done.
+        # mmengine initialises the children after this call: they are done. It asks each for `is_init`, those too that are
+        # no BaseModule, such as mmcv's ConvModule.
         for child in module.modules():
-            if child is not module and hasattr(child, "_is_init"):
-                child._is_init = True
+            if child is not module and hasattr(child, "init_weights"):
+                child.is_init = True
         print_log(f"{type(module).__name__} from {self.checkpoint}: {report}", logger="current")
 
     def _fit(self, module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
