@@ -190,8 +190,8 @@ class OfficialPretrained:
         if not report.matched or report.mismatched or report.other_depth() or needed:
             raise ValueError(f"{self.checkpoint} does not fit {type(module).__name__}: {report}")
         module.load_state_dict({key: value for key, value in state.items() if key in own}, strict=False)
-        # mmengine initialises the children after this call: they are done. It asks each for `is_init`, those too that are
-        # no BaseModule, such as mmcv's ConvModule.
+        # mmengine initialises the children after this call: they are done. It asks each for `is_init`, also those
+        # that are no BaseModule, such as mmcv's ConvModule.
         for child in module.modules():
             if child is not module and hasattr(child, "init_weights"):
                 child.is_init = True
