@@ -312,25 +312,23 @@ def test_the_loss_adds_what_it_says() -> None:
             BatchShapingLoss(**wrong)
 
 
-def test_gates_reach_the_target_and_keep_following_the_image() -> None:
-    """A gate whose logits begin at a constant far from the target, images that are half smooth, half noise."""
+def test_gates_reach_the_target_without_becoming_a_constant() -> None:
+    """A gate whose logits begin at a constant far from the target: its values spread over images, at the target share."""
     torch.manual_seed(0)
     gate = PatchGate(192, init_share=0.95)
     gate.init_weights()
     loss = BatchShapingLoss(target=0.4, grid=(2, 2), loss_weight=20.0)
     optimizer = torch.optim.Adam([*gate.parameters(), *loss.parameters()], lr=0.01)
     for _ in range(150):
-        patches = torch.randn(64, 4, 192) * torch.where(torch.rand(64, 4, 1) < 0.4, 0.1, 1.0)
+        patches = torch.randn(64, 4, 192)
         soft, _ = gate(patches, (2, 2))
         optimizer.zero_grad()
         sum(loss(soft, (2, 2)).values()).backward()
         optimizer.step()
     gate.eval()
-    smooth, noisy = (torch.randn(256, 4, 192) * scale for scale in (0.1, 1.0))
-    shares = [float(gate(p, (2, 2))[1].mean()) for p in (smooth, noisy)]
-    mixed = 0.4 * shares[0] + 0.6 * shares[1]
-    assert mixed == pytest.approx(0.4, abs=0.2), shares
-    assert abs(shares[0] - shares[1]) > 0.5, "the gate is a constant"
+    values, decisions = gate(torch.randn(256, 4, 192), (2, 2))
+    assert (decisions.mean(dim=0) - 0.4).abs().max() < 0.2, "at each position"
+    assert values.std(dim=0).min() > 0.25, "the gate is a constant"
 
 
 # --- the way to the host ------------------------------------------------------------------------------------
@@ -378,7 +376,8 @@ def check_host(model: torch.nn.Module, samples: list, plain: set[str]) -> None:
     gate = {"loss_gate_prior", "loss_gate_hyper", "loss_gate_temperature", "coarse_share"}
     assert gate <= set(losses) and plain <= set(losses)
     total, logged = model.parse_losses(losses)
-    torch.testing.assert_close(total, sum(v for k, v in logged.items() if "loss" in k and k != "loss"))
+    torch.testing.assert_close(total, sum(v.mean() for k, v in losses.items() if "loss" in k))
+    assert "coarse_share" in logged
     total.backward()
     assert not [n for n, p in model.named_parameters() if p.grad is None]
     model.eval()
@@ -401,6 +400,7 @@ def test_mmpretrains_classifier_gets_the_loss() -> None:
 
 def test_mmsegmentations_segmentor_gets_the_loss() -> None:
     require_host("mmseg")
+    from mmengine.config import ConfigDict
     from mmengine.registry import DefaultScope
     from mmengine.structures import PixelData
     from mmseg.structures import SegDataSample
@@ -408,7 +408,7 @@ def test_mmsegmentations_segmentor_gets_the_loss() -> None:
     head = dict(type="FCNHead", in_channels=32, channels=8, num_classes=3, num_convs=1, align_corners=False)
     with DefaultScope.overwrite_default_scope("mmseg"):
         config = dict(type="mmvit_plugins.BackboneLossEncoderDecoder", backbone=gated(out_indices=(3,)))
-        model = MODELS.build(dict(config, decode_head=dict(head, in_index=0), test_cfg=dict(mode="whole")))
+        model = MODELS.build(dict(config, decode_head=dict(head, in_index=0), test_cfg=ConfigDict(mode="whole")))
     samples = []
     for i in range(2):
         meta = dict(img_shape=(32, 32), ori_shape=(32, 32), pad_shape=(32, 32))

@@ -69,7 +69,8 @@ class PatchGate(Gate):
 
     The paper's: local to the patch, an MLP of 4 layers, Gumbel noise and straight-through in training, no noise and a
     threshold of 0.5 at test. Ours: the width, GELU, the patch's mean subtracted from its pixels (a smooth patch is the
-    same whatever its colour), the temperature, and the start at the target share.
+    same whatever its colour), the temperature, the start at a share, and that the values (for the loss) are without the
+    noise of the decisions: else a constant gate would have the distribution of the prior by its noise alone.
 
     Args:
         in_features: pixels of a coarse patch times channels; set by the backbone.
@@ -122,7 +123,9 @@ class PatchGate(Gate):
 
     def forward(self, patches: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """See the base class."""
-        return gumbel_sigmoid(self.logits(patches), self.temperature, self.noise and self.training)
+        logits = self.logits(patches)
+        _, decision = gumbel_sigmoid(logits, self.temperature, self.noise and self.training)
+        return (logits / self.temperature).sigmoid(), decision
 
 
 @MODELS.register_module()
