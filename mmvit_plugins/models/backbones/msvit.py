@@ -56,7 +56,7 @@ class PositionTable(BaseModule):
         """(1, h * w, C) -> (1, C, *new), bicubic, in at least float32."""
         maps = table.transpose(1, 2).unflatten(2, old)
         if old == new:
-            return maps
+            return maps.clone()  # a view of a parameter requires grad even under no_grad: FLOP counters stumble over it
         wide = maps.to(torch.promote_types(maps.dtype, torch.float32))
         return F.interpolate(wide, size=new, mode="bicubic", align_corners=False).to(maps.dtype)
 

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
@@ -115,11 +116,14 @@ class PatchGate(Gate):
 
     def logits(self, patches: Tensor) -> Tensor:
         """(B, M, P) -> (B, M) log odds of "coarse", in at least float32 outside autocast."""
-        x = patches.unflatten(2, (self.channels, -1))
-        x = (x - x.mean(dim=-1, keepdim=True)).flatten(2).to(self.decide.weight.dtype)
+        # Also where the weights are in half precision: near 0 its rounding would turn decisions over.
+        dtype = torch.promote_types(self.decide.weight.dtype, torch.float32)
+        x = patches.to(dtype).unflatten(2, (self.channels, -1))
+        x = (x - x.mean(dim=-1, keepdim=True)).flatten(2)
         with torch.autocast(x.device.type, enabled=False):
-            logits = self.decide(self.hidden(x)).squeeze(-1)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+            for linear, activation in self.hidden:
+                x = activation(F.linear(x, linear.weight.to(dtype), linear.bias.to(dtype)))
+            return F.linear(x, self.decide.weight.to(dtype), self.decide.bias.to(dtype)).squeeze(-1)
 
     def forward(self, patches: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """See the base class."""
