@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-# The checkout in the place of this folder: the tools run without installation, and tools/search_sparsity.py hides no other module.
+# The checkout in the place of this folder: the tools run without installation, and this file hides no other module.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from mmvit_plugins.cli.search_sparsity import main  # noqa: E402
