@@ -102,8 +102,14 @@ def test_the_gate_is_local_and_sees_no_colour() -> None:
 def test_a_new_gate_begins_at_its_share() -> None:
     gate = PatchGate(192, init_share=0.8)
     gate.init_weights()
-    share = gate.logits(torch.randn(2, 50, 192)).sigmoid()
-    assert float(share.mean()) == pytest.approx(0.8, abs=0.05)
+    patches = torch.randn(2, 50, 192)
+    share = gate.logits(0.4 * patches).sigmoid().mean()
+    assert float(share) == pytest.approx(0.8, abs=0.05), "at a typical contrast"
+    smoother, sharper = (float(gate.logits(scale * patches).sigmoid().mean()) for scale in (0.1, 1.6))
+    assert smoother > 0.95 and sharper < 0.4
+    constant = PatchGate(192, init_share=0.8, contrast=0.0)
+    constant.init_weights()
+    assert float(constant.logits(patches).sigmoid().mean()) == pytest.approx(0.8, abs=0.05)
     for wrong in (dict(temperature=0.0), dict(init_share=1.0)):
         with pytest.raises(ValueError, match="temperature must be above 0 and init_share"):
             PatchGate(192, **wrong)
@@ -313,7 +319,7 @@ def test_the_loss_adds_what_it_says() -> None:
 
 
 def test_gates_reach_the_target_without_becoming_a_constant() -> None:
-    """A gate whose logits begin at a constant far from the target: its values spread over images, at the target share."""
+    """A gate that begins at a constant far from the target: its values spread, its decisions reach the share."""
     torch.manual_seed(0)
     gate = PatchGate(192, init_share=0.95)
     gate.init_weights()

@@ -7,6 +7,7 @@ Transformers", ICCV 2023 workshops (arXiv 2307.02321). Only the loss was release
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from .token_map import TokenMap
 
 __all__ = ["FixedGate", "Gate", "MixedScaleMap", "MixedScales", "PatchGate", "RandomGate", "gumbel_sigmoid"]
 
+# Standard deviation of the pixels of a patch, in normalised images; only a start.
+TYPICAL_CONTRAST = 0.4
 SCALES = ("fine", "coarse")
 
 
@@ -71,7 +74,9 @@ class PatchGate(Gate):
     The paper's: local to the patch, an MLP of 4 layers, Gumbel noise and straight-through in training, no noise and a
     threshold of 0.5 at test. Ours: the width, GELU, the patch's mean subtracted from its pixels (a smooth patch is the
     same whatever its colour), the temperature, the start at a share, and that the values (for the loss) are without the
-    noise of the decisions: else a constant gate would have the distribution of the prior by its noise alone.
+    noise of the decisions: else a constant gate would have the distribution of the prior by its noise alone. Ours too:
+    the logit begins as -contrast * log(standard deviation of the patch), a learned term beside the MLP. The loss
+    spreads the values over images, but does not say in which direction; from a random start that direction is random.
 
     Args:
         in_features: pixels of a coarse patch times channels; set by the backbone.
@@ -79,7 +84,8 @@ class PatchGate(Gate):
         hidden: width of the three hidden layers.
         temperature: of the relaxation.
         noise: draw Gumbel noise in training.
-        init_share: probability of "coarse" that an untrained gate begins with.
+        init_share: probability of "coarse" with which an untrained gate begins, for a patch of typical contrast.
+        contrast: start of the weight of the contrast; smooth patches begin as coarse. 0: by the MLP alone.
 
     Raises:
         ValueError: an argument is outside its legal values.
@@ -93,6 +99,7 @@ class PatchGate(Gate):
         temperature: float = 0.5,
         noise: bool = True,
         init_share: float = 0.5,
+        contrast: float = 2.0,
     ) -> None:
         super().__init__()
         if not temperature > 0 or not 0 < init_share < 1:
@@ -105,6 +112,7 @@ class PatchGate(Gate):
             *(nn.Sequential(nn.Linear(a, b), nn.GELU()) for a, b in zip(widths, widths[1:], strict=False))
         )
         self.decide = nn.Linear(hidden, 1)
+        self.contrast = nn.Parameter(torch.tensor([-float(contrast)])) if contrast else None
 
     def init_weights(self) -> None:
         """Hidden layers keep their scale (He); the last begins at the share, with small weights."""
@@ -119,11 +127,14 @@ class PatchGate(Gate):
         # Also where the weights are in half precision: near 0 its rounding would turn decisions over.
         dtype = torch.promote_types(self.decide.weight.dtype, torch.float32)
         x = patches.to(dtype).unflatten(2, (self.channels, -1))
-        x = (x - x.mean(dim=-1, keepdim=True)).flatten(2)
+        x = x - x.mean(dim=-1, keepdim=True)
+        contrast = 0.5 * (x.square().mean(dim=(2, 3)) + 1e-6).log() - math.log(TYPICAL_CONTRAST)
+        x = x.flatten(2)
         with torch.autocast(x.device.type, enabled=False):
             for linear, activation in self.hidden:
                 x = activation(F.linear(x, linear.weight.to(dtype), linear.bias.to(dtype)))
-            return F.linear(x, self.decide.weight.to(dtype), self.decide.bias.to(dtype)).squeeze(-1)
+            logits = F.linear(x, self.decide.weight.to(dtype), self.decide.bias.to(dtype)).squeeze(-1)
+        return logits if self.contrast is None else logits + self.contrast.to(dtype) * contrast
 
     def forward(self, patches: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """See the base class."""
