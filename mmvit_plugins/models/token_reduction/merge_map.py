@@ -29,6 +29,8 @@ def take_rows(x: Tensor, index: Tensor) -> Tensor:
 
 def add_rows(x: Tensor, index: Tensor, rows: Tensor) -> Tensor:
     """(B, M, C) plus (B, R, C) at rows (B, R); several may go to one row. Not in place."""
+    if torch.jit.is_tracing():  # PyTorch's ONNX form of index_add keeps only one of several rows that go to the same
+        return x.scatter_add(1, index.unsqueeze(-1).expand(-1, -1, x.shape[2]), rows)
     flat = x.reshape(-1, x.shape[2]).index_add(0, _flat(index, x.shape[1]), rows.reshape(-1, x.shape[2]))
     return flat.view(x.shape)
 

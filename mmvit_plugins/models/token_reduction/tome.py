@@ -118,7 +118,7 @@ def _merge_up_to(
     if parts.b.shape[0] == 0:  # a single token
         return TokenMap(torch.zeros_like(weight, dtype=torch.long), weight, 1 if num is None else num)
     best, target = _best_destinations(metric, parts, valid)
-    rank = best.sort(dim=1, descending=True, stable=True)[1].sort(dim=1)[1]
+    rank = _sorted(_sorted(best, descending=True)[1], descending=False)[1]
     goes = (rank < limit.unsqueeze(1)) & (best > threshold)
     goes_everywhere = torch.zeros_like(valid).index_copy(1, parts.a, goes)
     order = parts.order()
