@@ -85,7 +85,7 @@ def test_every_key_is_mapped_or_refused(official: dict) -> None:
     assert len(converted) == len(kept)
     with pytest.raises(ValueError, match=r"1 of \d+ keys are not keys of an official STViT.*layers\.0\.surprise"):
         convert_official({**official, "layers.0.surprise": torch.zeros(1)})
-    with pytest.raises(ValueError, match=r"0 of 1 tensors match any of stvit.*conv1\.weight"):
+    with pytest.raises(ValueError, match=r"0 of 1 tensors match any of .*stvit.*conv1\.weight"):
         convert_official({"conv1.weight": torch.zeros(1)})
     with pytest.raises(ValueError, match=r"unknown family 'vit'.*stvit"):
         convert_official(official, "vit")

@@ -81,9 +81,11 @@ def check(results: list[dict], job: tuple, wanted: dict[str, Tensor]) -> None:
     for result in results:
         got = result[str(job)]
         assert isinstance(got, dict), got
+        # What nearly cancels (a shift before a normalised similarity) is rounding of the larger gradients.
+        floor = 1e-7 * max(grad.abs().max() for grad in wanted.values())
         for name, grad in wanted.items():
             error, scale = (got[name] - grad).abs().max(), grad.abs().max()
-            assert error <= 1e-4 * scale, f"{name}: {error:.1e} of {scale:.1e}"
+            assert error <= 1e-4 * scale + floor, f"{name}: {error:.1e} of {scale:.1e}"
 
 
 @pytest.mark.parametrize("find, with_cp", VARIANTS, ids=lambda value: str(value))

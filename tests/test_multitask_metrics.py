@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 
 from mmvit_plugins.evaluation import (
     BoundaryMetric,
-    DepthMetric,
+    DepthErrorMetric,
     LabelMetric,
     NormalsMetric,
     SaliencyMetric,
@@ -46,7 +46,7 @@ def run(metric: TaskMetric, *pairs: tuple) -> dict[str, float]:
 def test_depth_over_the_set_and_per_image() -> None:
     """One image with three known pixels off by 0, 0 and 3, one with a single pixel off by 1."""
     found = run(
-        DepthMetric(),
+        DepthErrorMetric(),
         (np.array([[1.0, 2.0], [6.0, 9.0]]), np.array([[1.0, 2.0], [3.0, 0.0]])),
         (np.array([[5.0, 5.0]]), np.array([[4.0, np.nan]])),
         (np.array([[7.0]]), np.array([[0.0]])),
@@ -272,7 +272,7 @@ def test_saliency_equals_scikit_learn() -> None:
 
 # --- all ------------------------------------------------------------------------------------------------------------
 
-METRICS = [LabelMetric(4), DepthMetric(), NormalsMetric(), BoundaryMetric(num_thresholds=3), SaliencyMetric()]
+METRICS = [LabelMetric(4), DepthErrorMetric(), NormalsMetric(), BoundaryMetric(num_thresholds=3), SaliencyMetric()]
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.task)
@@ -316,4 +316,4 @@ def test_arguments() -> None:
     with pytest.raises(ValueError, match="max_dist > 0"):
         BoundaryMetric(max_dist=0)
     with pytest.raises(ValueError, match="semseg, parts, depth"):
-        DepthMetric(task="dept")
+        DepthErrorMetric(task="dept")

@@ -158,7 +158,10 @@ def test_a_source_without_its_configs_is_refused(source, tmp_path):
 @needs_make
 @pytest.mark.parametrize("venv", [".venv", "/some where/else"])
 def test_make_runs_the_programs_of_the_environment(venv):
-    for target, module in (("demo", "mmvit_plugins.cli.demo"), ("test", "pytest")):
+    for target, module in (
+        ("demo", "mmvit_plugins.cli.demo"),
+        ("test", "pytest -n 2 --dist worksteal"),
+    ):
         lines = run("make", "-n", target, f"VENV={venv}", "ARGS=-x", cwd=REPOSITORY).stdout.splitlines()
         assert lines == [f'bash .ci/setup_venv "{venv}" {target}', f'"{venv}/bin/python" -m {module} -x']
 

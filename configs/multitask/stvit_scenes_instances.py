@@ -106,7 +106,7 @@ val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
 val_evaluator = [
     dict(type="mmvit_plugins.LabelMetric", num_classes=6),
-    dict(type="mmvit_plugins.DepthMetric"),
+    dict(type="mmvit_plugins.DepthErrorMetric"),
     dict(type="mmvit_plugins.NormalsMetric"),
     dict(type="mmvit_plugins.BoundaryMetric", max_dist=0.011, num_thresholds=19),
     dict(type="mmvit_plugins.SaliencyMetric"),

@@ -124,7 +124,11 @@ def _end_schedules_with_training(cfg: Config, lengths: dict[str, int | None]) ->
             continue
         schedulers = cfg.get("param_scheduler") or []
         for one in schedulers if isinstance(schedulers, (list, tuple)) else [schedulers]:
-            if one.get("by_epoch", True) == (key == "max_epochs") and one.get("end") == old:
+            if (
+                one.get("by_epoch", True) == (key == "max_epochs")
+                and one.get("end") == old
+                and one.get("begin", 0) < new
+            ):
                 one["end"] = new
                 if "T_max" in one:
                     one["T_max"] += new - old

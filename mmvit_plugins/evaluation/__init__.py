@@ -2,7 +2,7 @@
 
 from .boundary_metric import BoundaryMetric
 from .exit_accuracy import ExitAccuracy
-from .geometry_metrics import DepthMetric, NormalsMetric
+from .geometry_metrics import DepthErrorMetric, NormalsMetric
 from .instance_metric import InstanceMetric
 from .label_metric import LabelMetric
 from .multi_task_gain import multi_task_gain
@@ -10,7 +10,7 @@ from .saliency_metric import SaliencyMetric
 
 __all__ = [
     "BoundaryMetric",
-    "DepthMetric",
+    "DepthErrorMetric",
     "ExitAccuracy",
     "InstanceMetric",
     "LabelMetric",

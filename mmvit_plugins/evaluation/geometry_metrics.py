@@ -10,11 +10,11 @@ from mmvit_plugins.registry import METRICS
 
 from .task_metric import TaskMetric
 
-__all__ = ["DepthMetric", "NormalsMetric", "angular_error"]
+__all__ = ["DepthErrorMetric", "NormalsMetric", "angular_error"]
 
 
 @METRICS.register_module()
-class DepthMetric(TaskMetric):
+class DepthErrorMetric(TaskMetric):
     """Errors over pixels whose depth is known (finite and above 0).
 
     Args:

@@ -48,7 +48,7 @@ val_dataloader = dict(
 test_dataloader = val_dataloader
 val_evaluator = [
     dict(type="mmvit_plugins.LabelMetric", num_classes=40),
-    dict(type="mmvit_plugins.DepthMetric"),
+    dict(type="mmvit_plugins.DepthErrorMetric"),
     dict(type="mmvit_plugins.NormalsMetric"),
     dict(type="mmvit_plugins.BoundaryMetric", max_dist=0.011),
 ]

@@ -44,7 +44,7 @@ test_dataloader = val_dataloader
 # Fewer thresholds than the 99 of a benchmark: minutes matter here. The tolerance is NYUD-v2's.
 val_evaluator = [
     dict(type="mmvit_plugins.LabelMetric", num_classes=6),
-    dict(type="mmvit_plugins.DepthMetric"),
+    dict(type="mmvit_plugins.DepthErrorMetric"),
     dict(type="mmvit_plugins.NormalsMetric"),
     dict(type="mmvit_plugins.BoundaryMetric", max_dist=0.011, num_thresholds=19),
     dict(type="mmvit_plugins.SaliencyMetric"),
