@@ -16,6 +16,8 @@ from mmengine.model import BaseModule
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
+from ..token_reduction.super_tokens import pad_grid
+
 __all__ = [
     "WindowAttention",
     "shift_masks",
@@ -45,7 +47,7 @@ def window_partition(x: Tensor, window: int, shift: int = 0) -> Tensor:
     batch, height, width, dim = x.shape
     rows, cols = window_grid((height, width), window)
     if (rows * window, cols * window) != (height, width):
-        x = F.pad(x, (0, 0, 0, cols * window - width, 0, rows * window - height))
+        x = pad_grid(x, 0, cols * window - width, 0, rows * window - height)
     if shift:
         x = x.roll((-shift, -shift), (1, 2))
     x = x.view(batch, rows, window, cols, window, dim).transpose(2, 3)

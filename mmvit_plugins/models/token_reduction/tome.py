@@ -124,7 +124,7 @@ def _merge_up_to(
     order = parts.order()
     stays = (valid & ~goes_everywhere).index_select(1, order)
     num = max(1, int(stays.sum(dim=1).max())) if num is None else num
-    slot = (stays.cumsum(dim=1) - 1).clamp(0, num - 1).index_select(1, order.argsort())
+    slot = (stays.long().cumsum(dim=1) - 1).clamp(0, num - 1).index_select(1, order.argsort())
     destination = slot.gather(1, parts.b[target])
     index = torch.where(goes_everywhere, torch.zeros_like(slot).index_copy(1, parts.a, destination), slot)
     return TokenMap(index.unsqueeze(-1), weight, num)
