@@ -86,9 +86,9 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 MAX_PARAMETERS = 3e6
-#: Of two windows with nearly equal scores, half precision may keep the other one: then a map differs by more than
-#: rounding does. The families' own tests compare the choices.
-CHOOSING = {"SparseViT-pruned"}
+#: Of two windows (or pairs of tokens) with nearly equal scores, half precision may choose the other one: then a map
+#: differs by more than rounding does. The families' own tests compare the choices.
+CHOOSING = {"SparseViT-pruned", "ToMeSwin-merging"}
 
 
 @dataclass(frozen=True)
