@@ -39,12 +39,15 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     },
     # Groups that cross windows, samples smaller than a group in the last stage. Dropped patches: test_flatformer.py.
     "FlatFormer": {"all": dict(arch=_SMALL_FLATFORMER, window=4, group_size=12)},
+    # Heads of 16, the smallest published: the attention jumps from 0 to a mean of values where the first of a query's
+    # channels (of those with a positive key) becomes positive. With 8 some token of the tests' images is at that jump,
+    # and rounding of its input to bfloat16 decides on which side: a map is then 5 % off by this one token.
     "EfficientViT": {
-        "b": dict(arch=dict(series="b", widths=(8, 8, 12, 16, 32), depths=(1, 2, 2, 1, 1), head_dim=8)),
-        "l": dict(arch=dict(series="l", widths=(4, 6, 8, 12, 16), depths=(1, 1, 1, 1, 1), head_dim=8)),
+        "b": dict(arch=dict(series="b", widths=(8, 8, 12, 16, 32), depths=(1, 2, 2, 1, 1), head_dim=16)),
+        "l": dict(arch=dict(series="l", widths=(4, 6, 8, 12, 16), depths=(1, 1, 1, 1, 1), head_dim=16)),
     },
-    # Regions that the odd sizes of the tests cut unevenly, more centres than a small region has points, and a layer scale
-    # that lets the branches be seen.
+    # Regions that the odd sizes of the tests cut unevenly, more centres than a small region has points, and a layer
+    # scale that lets the branches be seen.
     "ContextCluster": {
         "clusters": dict(
             arch=dict(

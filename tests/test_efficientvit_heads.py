@@ -22,6 +22,7 @@ from mmvit_plugins.checkpoints import LAYOUTS, OfficialPretrained, convert_offic
 from mmvit_plugins.engine import RandomInputSizeHook
 from mmvit_plugins.models import EfficientViT
 from mmvit_plugins.models.backbones.efficientvit import SERIES
+from mmvit_plugins.models.layers.linear_attention import relu_linear_attention
 from mmvit_plugins.registry import MODELS
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "efficientvit"
@@ -182,6 +183,23 @@ def test_onnx_of_the_segmentation_model(exporter: str, tmp_path: Path) -> None:
         wanted = model(x, mode="tensor")
     export_onnx(model, x, tmp_path / "segmenter.onnx", exporter)
     check_onnx(tmp_path / "segmenter.onnx", x, (wanted,))
+
+
+@pytest.mark.parametrize("exporter", ["tracing", "program"])
+def test_onnx_of_queries_that_are_all_negative(exporter: str, tmp_path: Path) -> None:
+    """The exporter's optimiser takes an addition of 1e-15 for one of zero: 0 / 0 must not be left."""
+
+    class Attention(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return relu_linear_attention(x, x, x)
+
+    x = image(1, 6, 8)
+    x[:, :, :3] = -x[:, :, :3].abs()
+    with torch.no_grad():
+        wanted = Attention()(x)
+    assert not wanted[:, :, :3].any() and wanted[:, :, 3:].any()
+    export_onnx(Attention(), x, tmp_path / "attention.onnx", exporter)
+    check_onnx(tmp_path / "attention.onnx", x, (wanted,))
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,9 @@ def relu_linear_attention(q: Tensor, k: Tensor, v: Tensor, eps: float = 1e-15) -
         q, k = q.relu(), k.relu()
         summary = k.transpose(-1, -2) @ v  # (..., d, e): small whatever N is
         mass = k.sum(dim=-2).unsqueeze(-1)  # (..., d, 1)
-        return ((q @ summary) / (q @ mass + eps)).to(dtype)
+        # The sum is never below eps, so the clamp changes nothing here. Optimisers of ONNX graphs, however, take 1e-15
+        # for zero and drop the addition, and then 0 / 0 would be left.
+        return ((q @ summary) / (q @ mass + eps).clamp(min=eps)).to(dtype)
 
 
 class MultiScaleLinearAttention(BaseModule):
