@@ -39,7 +39,7 @@ SINGLE = [name for name in CONFIGS if not name.startswith("multitask/")]
 def kinds() -> dict[tuple[str, ...], str]:
     """One config for each combination of family, host model, backbone, neck and heads; of equal ones one on scenes.
 
-    Sizes and data sets of a kind differ in numbers only, which building checks; training all of them would take an hour.
+    Sizes and data sets of a kind differ in numbers only, which building checks; training all would take an hour.
     """
     found: dict[tuple[str, ...], str] = {}
     for name in sorted(SINGLE, key=lambda name: ("scenes" not in name, name)):

@@ -33,6 +33,7 @@ from .token_reduction import (
 from .voxel import FlatFormerEncoder, PillarBackbone, PillarFeatures
 
 __all__ = [
+    "BatchShapingLoss",
     "ContextCluster",
     "ContextClusters",
     "DVT",

@@ -1,7 +1,7 @@
 """EfficientViT as plainly as the equations say: the oracle of the tests and the yardstick of the benchmark.
 
-Names are those of the authors' state dicts, written from the keys of the golden manifests. NCHW, one operation after the
-other, a row of ones below the values for the denominator, the N x N matrix where N is at most the head's width.
+Names are those of the authors' state dicts, written from the keys of the golden manifests. NCHW, one operation after
+the other, a row of ones below the values for the denominator, the N x N matrix where N is at most the head's width.
 """
 
 from __future__ import annotations
