@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from mmvit_plugins.checkpoints import OfficialPretrained, convert_official
 from mmvit_plugins.models import SimpleFeaturePyramid, SparseViT, ToMe, ToMeSwin
+from mmvit_plugins.models.backbones import tome_swin
 from mmvit_plugins.models.backbones.plain_vit import MMPretrainViT, build_plain_vit
-from mmvit_plugins.models.backbones.tome_swin import run_merging_swin_block
+from mmvit_plugins.models.backbones.tome_swin import match_windows, run_merging_swin_block
 from mmvit_plugins.models.backbones.tome_weights import convert_tome
+from mmvit_plugins.models.token_reduction import TokenMap
 
 require_host("mmpretrain")
 
@@ -427,6 +429,23 @@ def test_swin_gives_a_merged_group_one_change() -> None:
         y = run_merging_swin_block(block, 8, 4, 0, x)
         plain = run_merging_swin_block(block, 0, 4, 0, x)
     torch.testing.assert_close(y, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_swin_in_bfloat16_differs_by_its_choices_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With float32's pairs, autocast is as close to float32 as in models that choose nothing."""
+    model, x, chosen = randomise(ToMeSwin(**SWIN, r=(6, 4))), image(2, 64, 64), []
+
+    def record(*arguments: Any) -> TokenMap:
+        chosen.append(match_windows(*arguments))
+        return chosen[-1]
+
+    monkeypatch.setattr(tome_swin, "match_windows", record)
+    wanted, again = run(model, x), iter(chosen)
+    monkeypatch.setattr(tome_swin, "match_windows", lambda *arguments: next(again))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = run(model, x)
+    assert len(chosen) == 4 and next(again, None) is None
+    assert all(0 < (a.float() - b).norm() / b.norm() < 0.03 for a, b in zip(got, wanted, strict=True))
 
 
 def test_builds_in_every_scope() -> None:

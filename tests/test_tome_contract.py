@@ -186,7 +186,10 @@ def test_graphs(case: BackboneCase, promise: Any) -> None:
     promise(case)
 
 
-@pytest.mark.parametrize("case", STATIC, ids=str)
+PADDED = BackboneCase("ToMe-padded windows", ToMe, SETTINGS["windows"] | dict(window_size=4))  # some windows are cut
+
+
+@pytest.mark.parametrize("case", [*STATIC, PADDED], ids=str)
 def test_onnx_at_a_fixed_size(case: BackboneCase, tmp_path: Path) -> None:
     """As the other backbones, but for the computed Pad of mmcv's patch embedding, which is the plain model's."""
     runtime = pytest.importorskip("onnxruntime", reason="needs the extra `export`")

@@ -222,6 +222,8 @@ class ToMe(BaseModule):
     def _embed(self, x: Tensor) -> MergedTokens:
         """(B, 3, H, W) -> the tokens before the first block."""
         tokens, grid = self.parts.embed(self.model, x)
+        if torch.jit.is_tracing():  # an exported graph has one size; traced, -(-a // b) would round towards zero
+            grid = (int(grid[0]), int(grid[1]))
         if self.window_size is None:
             return MergedTokens(tokens, None, None, grid)
         tokens, valid = split_windows(tokens, grid, (self.window_size, self.window_size))
