@@ -229,9 +229,8 @@ class EfficientViT(HierarchicalBackbone):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, 3, H, W) -> one (B, C_i, ceil(H / s_i), ceil(W / s_i)) for each of ``out_indices``."""
         x = x.contiguous(memory_format=torch.channels_last)
-        x = self._first_conv(x)
-        for block in self.stem[1:]:
-            x = self._run(block, x)
+        for i, layer in enumerate(self.stem):
+            x = self._run(layer, x) if i else self._first_conv(layer, x)  # the first one is no block
         outputs = []
         for i, stage in enumerate(self.stages):
             for block in stage:
@@ -240,14 +239,15 @@ class EfficientViT(HierarchicalBackbone):
                 outputs.append(x)
         return tuple(outputs)
 
-    def _first_conv(self, x: Tensor) -> Tensor:
+    @staticmethod
+    def _first_conv(layer: ConvModule, x: Tensor) -> Tensor:
         """(B, 3, H, W) -> (B, C, ceil(H / 2), ceil(W / 2)), outside autocast, in the dtype of the weights.
 
         On an image of one colour the variance here is zero, and the backward pass of the norm multiplies gradients by
         1 / sqrt(eps), 316 or 3162: they overflow float16.
         """
         with torch.autocast(x.device.type, enabled=False):
-            return conv_norm_act(self.stem[0], x.to(self.stem[0].conv.weight.dtype))
+            return conv_norm_act(layer, x.to(layer.conv.weight.dtype))
 
     def _run(self, block: nn.Module, x: Tensor) -> Tensor:
         return checkpoint_module(block, x) if self.with_cp else block(x)
