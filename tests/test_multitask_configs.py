@@ -66,7 +66,7 @@ def small(cfg: Config) -> Config:
 
 def batch(cfg: Config, names: list[str]) -> dict:
     """Two made-up samples of 64 x 64; the second has the label of the first task only."""
-    from mmvit_plugins.datasets import PackMultiTaskInputs
+    from mmvit_plugins.datasets import PackDenseTaskInputs
 
     random = np.random.RandomState(0)
     packed = []
@@ -82,7 +82,7 @@ def batch(cfg: Config, names: list[str]) -> dict:
             if TASK_MAPS[task].is_label:
                 label = random.randint(0, classes, shape).astype(np.uint8)
             results[TASK_MAPS[task].results_key] = label
-        packed.append(PackMultiTaskInputs()(results))
+        packed.append(PackDenseTaskInputs()(results))
     return dict(inputs=[one["inputs"] for one in packed], data_samples=[one["data_samples"] for one in packed])
 
 

@@ -18,7 +18,7 @@ from scipy.io import savemat
 from mmvit_plugins.datasets import (
     LoadScene,
     LoadTaskAnnotations,
-    PackMultiTaskInputs,
+    PackDenseTaskInputs,
     PASCALContextMultiTaskDataset,
     ScenesMultiTaskDataset,
     TaskCrop,
@@ -151,7 +151,7 @@ def test_instances_follow_their_masks() -> None:
     crop_sample(results, 0, 0, (60, 20))
     left = len(results["gt_masks"])
     assert left < count and left == len(results["gt_bboxes"]) == len(results["gt_bboxes_labels"])
-    sample = PackMultiTaskInputs()(results)["data_samples"]
+    sample = PackDenseTaskInputs()(results)["data_samples"]
     assert len(sample.gt_instances) + len(sample.ignored_instances) == left
     del results["gt_masks"]
     with pytest.raises(ValueError, match="load gt_masks"):
@@ -215,7 +215,7 @@ def nyud(root: Path) -> dict:
         data_root=str(root),
         ann_file="gt_sets/train.txt",
         data_prefix=dict(img="images", semseg="segmentation", depth="depth", normals="normals", boundary="edge"),
-        pipeline=[LoadImageFromFile(), LoadTaskAnnotations(), PackMultiTaskInputs()],
+        pipeline=[LoadImageFromFile(), LoadTaskAnnotations(), PackDenseTaskInputs()],
     )
 
 
@@ -284,7 +284,7 @@ def test_pascal_context(tmp_path: Path) -> None:
             boundary="pascal-context/trainval",
         ),
         fallback=dict(semseg="semseg/pascal-context"),
-        pipeline=[LoadImageFromFile(), LoadTaskAnnotations(), PackMultiTaskInputs()],
+        pipeline=[LoadImageFromFile(), LoadTaskAnnotations(), PackDenseTaskInputs()],
     )
     first, second = (dataset[i]["data_samples"] for i in (0, 1))
     assert (second.gt_sem_seg.data == 20).all(), "from the second folder"

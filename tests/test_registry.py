@@ -74,7 +74,8 @@ def test_no_name_takes_a_hosts_name() -> None:
     for host in HOSTS:
         require_host(host)
         theirs = importlib.import_module(f"{host}.registry")
-        importlib.import_module(f"{host}.models")
+        for part in ("models", "datasets", "evaluation"):
+            importlib.import_module(f"{host}.{part}")
         for child in ("MODELS", "DATASETS", "TRANSFORMS", "METRICS", "HOOKS"):
             ours = getattr(registry, child)
             ours.import_from_location()

@@ -95,11 +95,11 @@ model = dict(tasks=dict(instances=dict(type="mmvit_plugins.InstanceTask", detect
 train_pipeline = [
     dict(type="mmvit_plugins.LoadScene", layers=layers),
     dict(type="mmvit_plugins.TaskFlip", prob=0.5),
-    dict(type="mmvit_plugins.PackMultiTaskInputs"),
+    dict(type="mmvit_plugins.PackDenseTaskInputs"),
 ]
 test_pipeline = [
     dict(type="mmvit_plugins.LoadScene", layers=layers),
-    dict(type="mmvit_plugins.PackMultiTaskInputs"),
+    dict(type="mmvit_plugins.PackDenseTaskInputs"),
 ]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))

@@ -2,7 +2,7 @@
 
 from .digits import DigitsDataset
 from .load_scene import LoadScene
-from .pack_multi_task import PackMultiTaskInputs
+from .pack_multi_task import PackDenseTaskInputs
 from .scenes_bev import FlipPoints, LoadSceneBEV, PackPoints, ScenesBEVDataset
 from .scenes_dataset import ScenesClsDataset, ScenesDetDataset, ScenesMultiTaskDataset, ScenesSegDataset
 from .task_folders import (
@@ -21,7 +21,7 @@ __all__ = [
     "LoadTaskAnnotations",
     "NYUDv2MultiTaskDataset",
     "PASCALContextMultiTaskDataset",
-    "PackMultiTaskInputs",
+    "PackDenseTaskInputs",
     "PackPoints",
     "ScenesBEVDataset",
     "ScenesClsDataset",

@@ -13,11 +13,11 @@ from mmvit_plugins.structures import TASK_MAPS, MultiTaskSample, TaskMap
 
 from ..registry import TRANSFORMS
 
-__all__ = ["PackMultiTaskInputs"]
+__all__ = ["PackDenseTaskInputs"]
 
 
 @TRANSFORMS.register_module()
-class PackMultiTaskInputs(BaseTransform):
+class PackDenseTaskInputs(BaseTransform):
     """Turn what the pipeline has gathered into ``inputs`` (uint8, 3 x H x W) and a :class:`MultiTaskSample`.
 
     Labels that are not there leave no field: their tasks do not learn from the sample, and metrics skip it.
@@ -56,7 +56,7 @@ class PackMultiTaskInputs(BaseTransform):
         return dict(inputs=torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))), data_samples=sample)
 
     def __repr__(self) -> str:
-        return f"PackMultiTaskInputs(meta_keys={self.meta_keys})"
+        return f"PackDenseTaskInputs(meta_keys={self.meta_keys})"
 
 
 def _label_tensor(label: np.ndarray, entry: TaskMap) -> torch.Tensor:

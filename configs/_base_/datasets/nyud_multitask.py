@@ -10,13 +10,13 @@ train_pipeline = [
     dict(type="mmvit_plugins.TaskCrop", crop_size=(448, 576), cat_max_ratio=0.75),
     dict(type="mmvit_plugins.TaskFlip", prob=0.5),
     dict(type="mmseg.PhotoMetricDistortion"),
-    dict(type="mmvit_plugins.PackMultiTaskInputs"),
+    dict(type="mmvit_plugins.PackDenseTaskInputs"),
 ]
 # No resize: metrics compare at the image's own size.
 test_pipeline = [
     dict(type="LoadImageFromFile"),
     dict(type="mmvit_plugins.LoadTaskAnnotations"),
-    dict(type="mmvit_plugins.PackMultiTaskInputs"),
+    dict(type="mmvit_plugins.PackDenseTaskInputs"),
 ]
 train_dataloader = dict(
     batch_size=4,

@@ -5,11 +5,11 @@ layers = ["seg", "depth", "normals", "boundary", "saliency", "camera"]
 train_pipeline = [
     dict(type="mmvit_plugins.LoadScene", layers=layers),
     dict(type="mmvit_plugins.TaskFlip", prob=0.5),
-    dict(type="mmvit_plugins.PackMultiTaskInputs"),
+    dict(type="mmvit_plugins.PackDenseTaskInputs"),
 ]
 test_pipeline = [
     dict(type="mmvit_plugins.LoadScene", layers=layers),
-    dict(type="mmvit_plugins.PackMultiTaskInputs"),
+    dict(type="mmvit_plugins.PackDenseTaskInputs"),
 ]
 train_dataloader = dict(
     batch_size=8,
