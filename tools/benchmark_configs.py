@@ -5,7 +5,7 @@
 
 Random images; a training step is preprocessing, forward, backward and the update. In each round every config
 is timed in turn, so that ratios hold on a machine whose speed drifts; medians are printed. FLOPs are those of one image
-at --test-size, counted by torch's FlopCounterMode, attention included (2 FLOPs are one multiply-add).
+at --test-size, counted as in tools/benchmark.py, fused attention included (2 FLOPs are one multiply-add).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from mmvit_plugins.benchmark import count_flops  # noqa: E402
 from mmvit_plugins.cli.config_loading import load_config, replace_sync_batch_norm  # noqa: E402
 
 
@@ -74,11 +75,7 @@ class Candidate:
 
     def flops(self) -> int:
         """FLOPs of one prediction."""
-        from torch.utils.flop_counter import FlopCounterMode
-
-        with FlopCounterMode(display=False) as counter:
-            self.test()
-        return counter.get_total_flops()
+        return count_flops(self.test)
 
 
 def seconds(call: Callable[[], None]) -> float:
