@@ -88,8 +88,9 @@ def test_kill_and_resume_loses_no_finished_trial(tmp_path: Path) -> None:
     assert before.items() <= after.items()
     assert all("owner" in trial.user_attrs for trial in open_) or not any(trial.params for trial in open_)
     assert not [t for t in study.get_trials(states=(TrialState.RUNNING,)) if t.params]
-    for stale in open_:  # its parameters were tried again
-        assert any(t.params == stale.params and t.number != stale.number for t in finished(study)) or not stale.params
+    for stale in open_:  # its parameters were tried again; it may have been killed when it had only some of them
+        again = [t.params for t in finished(study) if t.number != stale.number]
+        assert any(stale.params.items() <= params.items() for params in again)
     json_lines = path.read_bytes().splitlines()
     assert all(json.loads(line) for line in json_lines)
 

@@ -1,13 +1,11 @@
-# As upernet_scenes.py with token merging as reducer: every token goes to the most similar of 4 x 4 fixed ones, so that 16 are
-# left of each level (all there are in stage 4).
+# As upernet_scenes.py with token merging as reducer: every token goes to the most similar of fixed ones, one in each cell of 32 x 32
+# pixels anywhere in the image (r: as many as there are).
 _base_ = "./upernet_scenes.py"
 model = dict(
     neck=dict(
         reducer=[
-            dict(type="mmvit_plugins.TokenMerging", mode="grid", stride=(8, 8), r=1008),
-            dict(type="mmvit_plugins.TokenMerging", mode="grid", stride=(4, 4), r=240),
-            dict(type="mmvit_plugins.TokenMerging", mode="grid", stride=(2, 2), r=48),
-            dict(type="mmvit_plugins.TokenMerging", mode="grid", stride=(1, 1), r=0),
+            dict(type="mmvit_plugins.TokenMerging", mode="grid", stride=(side, side), r=1_000_000)
+            for side in (8, 4, 2, 1)
         ]
     )
 )

@@ -1,0 +1,14 @@
+# Scenes of 256 x 256 pixels (64 x 64 tokens, 256 windows in stage 1) for the question sparse and high resolution or dense and
+# low resolution; docs/search.md has the answer. Dense here; upernet_scenes_256_{adapt,finetune}.py are SparseViT's three steps,
+# upernet_scenes_256_at_{192,128}.py see the same scenes smaller. tools/run_sparsity_chain.py trains and compares them.
+#
+# The search sees the validation scenes, the figures are those of the test scenes. All numbers are ours.
+_base_ = "./upernet_scenes.py"
+size = (256, 256)
+max_iters = 650
+model = dict(data_preprocessor=dict(size=size))
+train_dataloader = dict(dataset=dict(size=size))
+val_dataloader = dict(batch_size=10, dataset=dict(size=size))
+test_dataloader = dict(batch_size=10, dataset=dict(split="test", num_scenes=200, size=size))
+train_cfg = dict(val_interval=max_iters)
+default_hooks = dict(logger=dict(interval=25), checkpoint=dict(interval=130, max_keep_ckpts=1))
