@@ -4,7 +4,12 @@ _base_ = "../stvit/upernet_scenes.py"
 widths = [256, 512, 1024, 2048]
 model = dict(
     backbone=dict(
-        _delete_=True, type="mmseg.ResNet", depth=50, out_indices=(0, 1, 2, 3), norm_cfg=dict(type="BN"), style="pytorch"
+        _delete_=True,
+        type="mmseg.ResNet",
+        depth=50,
+        out_indices=(0, 1, 2, 3),
+        norm_cfg=dict(type="BN"),
+        style="pytorch",
     ),
     decode_head=dict(in_channels=widths),
     auxiliary_head=dict(in_channels=1024),
