@@ -26,5 +26,11 @@ val_dataloader = dict(dataset=dict(num_scenes=400, size=size))
 test_dataloader = dict(dataset=dict(split="test", num_scenes=400, size=size))
 val_evaluator = dict(type="mmvit_plugins.ExitAccuracy")
 test_evaluator = dict(type="mmvit_plugins.ExitAccuracy")
+# Twice the epochs of the scenes' schedule: after ten, the exits were still getting better fast.
+train_cfg = dict(max_epochs=20, val_interval=4)
+param_scheduler = [
+    dict(type="LinearLR", start_factor=1e-2, by_epoch=True, begin=0, end=1, convert_to_iter_based=True),
+    dict(type="CosineAnnealingLR", eta_min=0.0, by_epoch=True, begin=1, end=20, T_max=19, convert_to_iter_based=True),
+]
 custom_hooks = [dict(type="mmvit_plugins.EarlyExitHook")]
 default_hooks = dict(logger=dict(interval=25), checkpoint=dict(interval=2))
