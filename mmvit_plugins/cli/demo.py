@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mmengine.config import Config
     from mmengine.runner import Runner
 
-__all__ = ["constant_predictor", "demo", "main", "prepare_folder"]
+__all__ = ["demo", "main", "prepare_folder"]
 
 MARKER = ".mmvit-demo"
 MADE_BY_DEMO = (
@@ -85,35 +85,6 @@ def _train(cfg: Config) -> Runner:
     return runner
 
 
-def constant_predictor(train_set: Any, test_set: Any, evaluator: Any) -> tuple[int, dict[str, float]]:
-    """The label that is most frequent in ``train_set``, and the metrics of predicting it everywhere in ``test_set``.
-
-    Args:
-        train_set: segmentation dataset whose samples have ``gt_sem_seg``.
-        test_set: likewise.
-        evaluator: config of the metric.
-    """
-    import torch
-    from mmengine.evaluator import Evaluator
-    from mmengine.structures import PixelData
-
-    classes = len(train_set.metainfo["classes"])
-    counts = torch.zeros(classes, dtype=torch.long)
-    for index in range(len(train_set)):
-        labels = train_set[index]["data_samples"].gt_sem_seg.data.flatten()
-        counts += torch.bincount(labels[labels < classes], minlength=classes)
-    label = int(counts.argmax())
-    judge = Evaluator(evaluator)
-    judge.dataset_meta = test_set.metainfo
-
-    def constant(sample: Any) -> Any:
-        sample.pred_sem_seg = PixelData(data=torch.full_like(sample.gt_sem_seg.data, label))
-        return sample
-
-    samples = (constant(test_set[index]["data_samples"]) for index in range(len(test_set)))
-    return label, judge.offline_evaluate(samples)
-
-
 def _draw(runner: Runner, folder: Path, count: int) -> list[Path]:
     """Prediction overlays and super tokens of the first ``count`` test scenes; returns the overview pictures."""
     import mmcv
@@ -155,6 +126,8 @@ def demo(args: argparse.Namespace) -> int:
     check_environment("mmengine", "mmcv", "mmseg")
     begin = time.monotonic()
     print("Loading PyTorch and MMSegmentation ...", flush=True)
+    from mmvit_plugins.evaluation.constant_predictor import constant_segmentor
+
     cfg = load_config(args)
     if cfg.get("default_scope") != "mmseg":
         raise UserError(f"the demo trains a segmenter; {cfg.filename} is for {cfg.get('default_scope')}")
@@ -175,7 +148,7 @@ def demo(args: argparse.Namespace) -> int:
         say(f"2. Measuring on {len(runner.val_dataloader.dataset)} unseen scenes, beside a constant predictor")
         metrics = runner.test()
         test_set, train_set = runner.test_dataloader.dataset, runner.train_dataloader.dataset
-        label, constant = constant_predictor(train_set, test_set, cfg.test_evaluator)
+        label, constant = constant_segmentor(train_set, test_set, cfg.test_evaluator)
         record = dict(
             mIoU=round(float(metrics["mIoU"]) / 100, 4),
             mIoU_constant_predictor=round(float(constant["mIoU"]) / 100, 4),

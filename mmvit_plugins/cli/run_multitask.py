@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from .arguments import add_config_arguments, make_parser
 from .config_loading import load_config
 from .errors import UserError, run_tool
 from .file_checks import check_datasets, check_pretrained
+from .resumable_runs import markdown_table, read_result, set_length, train_to_the_end, write_result
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -90,13 +90,8 @@ def _result(args: argparse.Namespace, name: str, run: str, folder: Path) -> dict
         config=name, tasks=args.tasks, iters=args.iters, seed=args.seed, options=args.cfg_options, data=args.data_root
     )
     file = folder / "result.json"
-    if file.is_file():
-        result = json.loads(file.read_text(encoding="utf-8"))
-        if not args.table and result["settings"] != settings:
-            raise UserError(
-                f"{file} was made with other settings: {result['settings']}, asked for are {settings}. Choose another "
-                "--out-dir, or remove it."
-            )
+    result = read_result(file, None if args.table else settings)
+    if result is not None:
         return result
     if args.table:
         raise UserError(f"--table: there is no {file}; run without --table to make it")
@@ -105,66 +100,18 @@ def _result(args: argparse.Namespace, name: str, run: str, folder: Path) -> dict
     cfg.model.only = tasks
     cfg.work_dir = str(folder)
     cfg.experiment_name = f"{Path(name).stem}_{run}"  # loggers and visualisers are kept by name in the process
-    cfg.resume = True
     if args.seed is not None:
         cfg.randomness = {**(cfg.get("randomness") or {}), "seed": args.seed}
     if args.iters:
-        _set_length(cfg, args.iters)
+        set_length(cfg, args.iters)
     cfg.train_cfg.val_interval = cfg.train_cfg.max_iters
     check_datasets(cfg, ("train_dataloader", "val_dataloader"))
     check_pretrained(cfg)
     print(f"{Path(name).stem}: {run} ({', '.join(tasks)}), {cfg.train_cfg.max_iters} iterations", flush=True)
-    metrics, parameters, seconds = _train(cfg)
+    metrics, parameters, seconds = train_to_the_end(cfg)
     result = dict(settings=settings, tasks=tasks, parameters=parameters, seconds=seconds, metrics=metrics)
-    # Under its name when it is complete, so that a run is done or not done.
-    temporary = file.with_suffix(".tmp")
-    temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(file)
+    write_result(file, result)
     return result
-
-
-def _set_length(cfg: Config, iters: int) -> None:
-    """Fit loop, schedule and checkpoints to ``iters``.
-
-    Raises:
-        UserError: shorter than the warm-up.
-    """
-    old = cfg.train_cfg.max_iters
-    cfg.train_cfg.max_iters = iters
-    for scheduler in cfg.param_scheduler:
-        if scheduler.get("end") == old:
-            scheduler["end"] = iters
-        if scheduler.get("end", 0) > iters or scheduler.get("begin", 0) >= iters:
-            raise UserError(f"--iters {iters} is shorter than the warm-up of {cfg.filename}: {dict(scheduler)}")
-    cfg.default_hooks.checkpoint.interval = min(cfg.default_hooks.checkpoint.interval, max(1, iters // 4))
-
-
-def _train(cfg: Config) -> tuple[dict[str, float], int, float]:
-    """Train (or go on) and validate at the end: metrics, parameters, seconds of this call."""
-    from mmengine.hooks import Hook
-
-    from .inference import quiet_hosts
-    from .processes import prepare_processes
-    from .train import build_runner
-
-    found: dict[str, float] = {}
-
-    class KeepMetrics(Hook):
-        def after_val_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
-            found.update(metrics or {})
-
-    start = time.monotonic()
-    prepare_processes(cfg, "none")
-    cfg.log_level = "ERROR"
-    cfg.custom_hooks = [*(cfg.get("custom_hooks") or []), dict(type="mmvit_plugins.ConsoleProgressHook", seconds=20.0)]
-    with quiet_hosts(cfg.get("default_scope")):
-        runner = build_runner(cfg)
-        runner.register_hook(KeepMetrics(), priority="VERY_LOW")
-        runner.train()
-        if not found:  # it had been stopped between its last checkpoint and its result
-            found.update(runner.val_loop.run())
-    parameters = sum(parameter.numel() for parameter in runner.model.parameters())
-    return {key: float(value) for key, value in found.items()}, parameters, round(time.monotonic() - start, 1)
 
 
 def _entry(name: str, results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -206,8 +153,7 @@ def make_table(entries: Sequence[Mapping[str, Any]]) -> str:
             values = [f"{entry[side][key]:.3f}" if key in entry[side] else "-" for key in metrics]
             size = f"{entry[f'{side}_parameters'] / 1e6:.2f}"
             rows.append([entry["name"], label, size, *values, f"{entry['gain']:+.2f}" if side == "multi" else ""])
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"
+    return markdown_table(rows)
 
 
 def compare(files: Sequence[str]) -> int:
