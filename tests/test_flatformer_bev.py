@@ -144,8 +144,12 @@ def test_pillars_are_the_cells_with_points() -> None:
     assert [tuple(row) for row in coors.tolist()] == sorted(members)
     for row, feature in zip(coors.tolist(), features, strict=True):
         points = torch.stack(members[tuple(row)])
-        middle = torch.tensor([row[3] + 0.5 - 2, (row[2] + 0.5) * 0.5])
-        described = torch.cat([points, points[:, :3] - points[:, :3].mean(0), points[:, :2] - middle], 1)
+        side, middle = torch.tensor([1, 0.5]), torch.tensor([row[3] + 0.5 - 2, (row[2] + 0.5) * 0.5])
+        scaled = (points[:, :3] - torch.tensor([0, 1.5, 0])) / torch.tensor([2, 1.5, 1])
+        from_mean = points[:, :3] - points[:, :3].mean(0)
+        from_mean[:, :2] /= side / 2
+        from_middle = (points[:, :2] - middle) / (side / 2)
+        described = torch.cat([scaled, points[:, 3:], from_mean, from_middle], 1)
         wanted = pillars.norm(pillars.linear(described)).relu().amax(0)
         torch.testing.assert_close(feature, wanted, rtol=1e-4, atol=1e-5)
 
