@@ -1,19 +1,23 @@
-"""Train variants of a segmentation config on built-in scenes one after the other, and print accuracy beside cost.
+"""Train variants of a segmentation config one after the other, and print accuracy beside cost.
 
     python tools/compare_tokens.py configs/quadformer/fcn_scenes.py --iters 300 \\
         --variant q64 --variant q100 model.backbone.num_tokens=100 \\
         --variant u64 model.backbone.min_patch_size=16 model.backbone.max_patch_size=16
 
-One process, one set of rendered scenes, the same batches, optimiser and number of iterations for all; each variant is
-the config with the changes behind its name. Cost is the FLOPs of a prediction for one image, counted by PyTorch (mean
-of 20 validation images, since tokens may depend on the image). With --out the rows and the weights are written as
-they come. A Quadformer or MSViT also prints how many tokens it uses.
+One process, one set of images, the same batches, optimiser and number of iterations for all; each variant is the config
+with the changes behind its name, or another config's model. Cost is the FLOPs of a prediction for one image, attention
+included (mean of 20 validation images, since tokens may depend on the image). With --out the rows and the weights are
+written as they come. A Quadformer or MSViT also prints how many tokens it uses. Scenes of another size:
+
+    python tools/compare_tokens.py configs/stvit/upernet_scenes.py --size 360 480 --crop 256 --batch 4 --scenes 300 \\
+        --amp --iters 450 --variant none --variant neck configs/token_reduction_neck/upernet_scenes.py
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import time
 from pathlib import Path
@@ -26,9 +30,11 @@ from mmengine.dataset import pseudo_collate
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from mmvit_plugins.benchmark import count_flops  # noqa: E402
+from mmvit_plugins.evaluation.constant_predictor import constant_segmentor  # noqa: E402
 
 
 def change(cfg: Config, changes: list[str]) -> Config:
@@ -45,7 +51,36 @@ def change(cfg: Config, changes: list[str]) -> Config:
     return cfg
 
 
-def train(model: nn.Module, cfg: Config, dataset: Any, order: np.ndarray, iters: int) -> dict[str, float]:
+def resize(cfg: Config, args: argparse.Namespace) -> Config:
+    """The base config for the arguments: number and size of the scenes, crops for training, batch size.
+
+    Raises:
+        SystemExit: ``--size`` for images that are not rendered.
+    """
+    loaders = [cfg.train_dataloader, cfg.val_dataloader]
+    scenes = "Scenes" in cfg.train_dataloader.dataset.type
+    if args.size and not scenes:
+        raise SystemExit(f"--size renders scenes of that size; {cfg.train_dataloader.dataset.type} reads files")
+    if scenes:
+        cfg.train_dataloader.dataset.num_scenes = args.scenes
+        for loader in loaders if args.size else ():
+            loader.dataset.size = tuple(args.size)
+    if args.crop:
+        crop = dict(type="RandomCrop", crop_size=(args.crop, args.crop), cat_max_ratio=0.75)
+        pipeline = cfg.train_dataloader.dataset.pipeline
+        cfg.train_dataloader.dataset.pipeline = [pipeline[0], crop, *pipeline[1:]]
+    cfg.train_dataloader.batch_size = args.batch or cfg.train_dataloader.batch_size
+    return cfg
+
+
+def autocast(amp: bool) -> torch.autocast:
+    """bfloat16 on a CPU, or nothing."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=amp)
+
+
+def train(
+    model: nn.Module, cfg: Config, dataset: Any, order: np.ndarray, iters: int, amp: bool = False
+) -> dict[str, float]:
     """The config's optimiser with warm-up and polynomial fall over ``iters``; returns the last losses."""
     optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
     warm = max(1, iters // 20)
@@ -55,7 +90,8 @@ def train(model: nn.Module, cfg: Config, dataset: Any, order: np.ndarray, iters:
     model.train()
     for i in range(iters):
         batch = pseudo_collate([dataset[int(j)] for j in order[i]])
-        losses, logged = model.parse_losses(model(**model.data_preprocessor(batch, True), mode="loss"))
+        with autocast(amp):
+            losses, logged = model.parse_losses(model(**model.data_preprocessor(batch, True), mode="loss"))
         optimizer.zero_grad()
         losses.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 5.0)
@@ -68,13 +104,15 @@ def train(model: nn.Module, cfg: Config, dataset: Any, order: np.ndarray, iters:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, dataset: Any, classes: int) -> dict[str, float]:
+def evaluate(model: nn.Module, dataset: Any, classes: int, amp: bool = False) -> dict[str, float]:
     """mIoU and pixel accuracy in percent, FLOPs and tokens of an image."""
     model.eval()
     confusion = np.zeros((classes, classes), np.int64)
-    for start in range(0, len(dataset), 20):
-        batch = pseudo_collate([dataset[j] for j in range(start, min(start + 20, len(dataset)))])
-        for sample in model.test_step(batch):
+    for start in range(0, len(dataset), 10):
+        batch = pseudo_collate([dataset[j] for j in range(start, min(start + 10, len(dataset)))])
+        with autocast(amp):
+            samples = model.test_step(batch)
+        for sample in samples:
             true, got = (getattr(sample, k).data.numpy().ravel() for k in ("gt_sem_seg", "pred_sem_seg"))
             valid = true < classes
             confusion += np.bincount(true[valid] * classes + got[valid], minlength=classes**2).reshape(classes, -1)
@@ -86,9 +124,7 @@ def evaluate(model: nn.Module, dataset: Any, classes: int) -> dict[str, float]:
     flops, tokens = [], []
     for j in range(min(20, len(dataset))):
         inputs = model.data_preprocessor(pseudo_collate([dataset[j]]), False)["inputs"]
-        with FlopCounterMode(display=False) as counter:
-            model(inputs, mode="tensor")
-        flops.append(counter.get_total_flops() / 1e6)
+        flops.append(count_flops(lambda x=inputs: model(x, mode="tensor")) / 1e6)
         if hasattr(model.backbone, "tokenize"):
             tokens.append(model.backbone.tokenize(inputs).tokens.shape[1])
     return row | dict(mflop=float(np.mean(flops)), tokens=float(np.mean(tokens)) if tokens else 0.0)
@@ -100,33 +136,50 @@ def main() -> None:
     parser.add_argument("--variant", nargs="+", action="append", required=True, metavar="NAME [CONFIG] [KEY=VALUE]")
     parser.add_argument("--iters", type=int, default=300)
     parser.add_argument("--scenes", type=int, default=800, help="training scenes")
+    parser.add_argument("--size", type=int, nargs=2, metavar=("H", "W"), help="size of the scenes")
+    parser.add_argument("--crop", type=int, help="train on random squares of this side")
+    parser.add_argument("--batch", type=int, help="images of a training step; default: the config's")
+    parser.add_argument("--seed", type=int, default=0, help="weights, batches and augmentation")
+    parser.add_argument("--amp", action="store_true", help="bfloat16 autocast")
+    parser.add_argument("--constant", action="store_true", help="also the class that is most frequent, everywhere")
     parser.add_argument("--out", help="folder for rows and weights")
     args = parser.parse_args()
     torch.set_num_threads(1)
     base = Config.fromfile(args.config)
     init_default_scope(base.default_scope)
-    base.train_dataloader.dataset.num_scenes = args.scenes
+    base = resize(base, args)
     datasets = [DATASETS.build(base[f"{part}_dataloader"].dataset) for part in ("train", "val")]
-    order = np.random.default_rng(0).integers(0, args.scenes, (args.iters, base.train_dataloader.batch_size))
+    batch = base.train_dataloader.batch_size
+    order = np.random.default_rng(args.seed).integers(0, len(datasets[0]), (args.iters, batch))
+    rows = Path(args.out) / "rows.jsonl" if args.out else None
+
+    def keep(row: dict[str, Any]) -> None:
+        print(json.dumps(row), flush=True)
+        if rows:
+            rows.parent.mkdir(parents=True, exist_ok=True)
+            with rows.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+    if args.constant:
+        label, metrics = constant_segmentor(*datasets, base.val_evaluator)
+        keep(dict(name="constant", label=label) | {k: float(v) for k, v in metrics.items()})
     for name, *changes in args.variant:
         cfg = change(base, changes)
-        torch.manual_seed(0)
-        np.random.seed(0)
+        torch.manual_seed(args.seed)
+        np.random.seed(args.seed)
+        random.seed(args.seed)
         model = MODELS.build(cfg.model)
         model.init_weights()
         start = time.process_time()
         print(f"{name}: {' '.join(changes)}", flush=True)
-        last = train(model, cfg, datasets[0], order, args.iters)
-        row = dict(name=name, changes=changes, iters=args.iters, cpu_s=time.process_time() - start)
-        row |= evaluate(model, datasets[1], cfg.model.decode_head.num_classes)
+        last = train(model, cfg, datasets[0], order, args.iters, args.amp)
+        row = dict(name=name, changes=changes, iters=args.iters, seed=args.seed)
+        row |= dict(train_cpu_s=time.process_time() - start, parameters=sum(p.numel() for p in model.parameters()))
+        row |= evaluate(model, datasets[1], cfg.model.decode_head.num_classes, args.amp)
         row |= {k: v for k, v in last.items() if "share" in k}
-        print(json.dumps(row), flush=True)
-        if args.out:
-            folder = Path(args.out)
-            folder.mkdir(parents=True, exist_ok=True)
-            with (folder / "rows.jsonl").open("a") as file:
-                file.write(json.dumps(row) + "\n")
-            torch.save(dict(state_dict=model.state_dict()), folder / f"{name}.pth")
+        keep(row)
+        if rows:
+            torch.save(dict(state_dict=model.state_dict()), rows.with_name(f"{name}_seed{args.seed}.pth"))
 
 
 if __name__ == "__main__":
