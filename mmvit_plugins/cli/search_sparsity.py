@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mmengine.config import Config
     from mmengine.runner import Runner
 
+    from mmvit_plugins.search.latency import PredictionError
     from mmvit_plugins.search.sparsity import BackboneCost
 
 __all__ = ["main", "search_sparsity"]
@@ -47,6 +48,10 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=1, help="images of a batch whose cost counts (%(default)s)")
     parser.add_argument("--samples", type=int, metavar="N", help="validate on the first N samples only")
     parser.add_argument("--rounds", type=int, default=15, help="measurements of a latency (%(default)s)")
+    parser.add_argument(
+        "--latency-table", metavar="FILE", help="where the table is kept (default: latency.json in --out-dir)"
+    )
+    parser.add_argument("--table-only", action="store_true", help="measure the table and its error, and end")
     parser.add_argument("--metric", help="key of the validation metric, larger is better (default: save_best's)")
     add_search_arguments(parser, trials=100, population=25)
     add_config_arguments(parser)
@@ -67,8 +72,11 @@ def search_sparsity(args: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     args.metric = _metric(cfg, args)
     runner = _build_runner(cfg, args, folder)
-    cost = _build_cost(runner, args, folder)
-    _search(runner, cost, args, folder)
+    cost, error = _build_cost(runner, args, folder)
+    if error is not None:
+        print(f"latency table: {1e3 * cost.table.reference:.4g} ms unpruned, error {error}", flush=True)
+    if not args.table_only:
+        _search(runner, cost, error, args, folder)
     return 0
 
 
@@ -109,13 +117,21 @@ def _build_runner(cfg: Config, args: argparse.Namespace, folder: Path) -> Runner
     return runner
 
 
-def _build_cost(runner: Runner, args: argparse.Namespace, folder: Path) -> BackboneCost:
-    """The cost function; helpers and later runs take the table that was measured first."""
+def _build_cost(runner: Runner, args: argparse.Namespace, folder: Path) -> tuple[BackboneCost, PredictionError | None]:
+    """The cost function and the table's error; helpers and later runs take the table that was measured first.
+
+    The error is measured beside the table: later the machine may be faster or slower.
+
+    Raises:
+        UserError: only a table is wanted, and the cost needs none.
+    """
     import torch
 
-    from mmvit_plugins.search.latency import LatencyTable
+    from mmvit_plugins.search.latency import LatencyTable, PredictionError
     from mmvit_plugins.search.sparsity import BackboneCost, find_pruned_backbone
 
+    if args.table_only and args.cost != "table":
+        raise UserError(f"--table-only goes with --cost table, got --cost {args.cost}")
     backbone = find_pruned_backbone(runner.model)
     loader = runner.build_dataloader(runner._val_dataloader)
     inputs = runner.model.data_preprocessor(next(iter(loader)), False)["inputs"]
@@ -123,22 +139,27 @@ def _build_cost(runner: Runner, args: argparse.Namespace, folder: Path) -> Backb
     if args.size:
         image = torch.nn.functional.interpolate(image, size=tuple(args.size), mode="bilinear", antialias=True)
     images = image.repeat(args.batch_size, 1, 1, 1)
-    path, table = folder / "latency.json", None
+    path, table, error = Path(args.latency_table or folder / "latency.json"), None, None
     key = dict(size=list(images.shape), device=str(images.device), threads=torch.get_num_threads())
     if args.cost == "table" and path.is_file():
         stored = json.loads(path.read_text())
         if stored["key"] == key:
             changes = tuple({float(k): v for k, v in change.items()} for change in stored["changes"])
             table = LatencyTable(stored["reference"], changes)
+            error = PredictionError(**stored["error"]) if "error" in stored else None
             print(f"latency table of an earlier run: {path}")
     cost = BackboneCost(backbone, images, args.cost, args.rounds, table)
-    if cost.table is not None and table is None:
+    if cost.table is not None and error is None:
+        error = cost.check_table()
         content = dict(key=key, reference=cost.table.reference, changes=[dict(c) for c in cost.table.changes])
-        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return cost
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content | dict(error=asdict(error)), indent=1) + "\n", encoding="utf-8")
+    return cost, error
 
 
-def _search(runner: Runner, cost: BackboneCost, args: argparse.Namespace, folder: Path) -> None:
+def _search(
+    runner: Runner, cost: BackboneCost, error: PredictionError | None, args: argparse.Namespace, folder: Path
+) -> None:
     """Evolution and random search, then the report."""
     from mmvit_plugins.search.engine import run_search
     from mmvit_plugins.search.progress import SearchProgress
@@ -168,7 +189,7 @@ def _search(runner: Runner, cost: BackboneCost, args: argparse.Namespace, folder
             with SearchProgress(sampler, settings.trials, budget) as progress:
                 studies[sampler] = run_search(problem, settings, args.worker, progress.update)
     if not args.worker:
-        _report(runner.cfg, problem, cost, studies, budget, metric, args, folder)
+        _report(runner.cfg, problem, cost, error, studies, budget, args, folder)
 
 
 def _validate(runner: Runner) -> dict[str, float]:
@@ -185,9 +206,9 @@ def _report(
     cfg: Config,
     problem: Any,
     cost: BackboneCost,
+    error: PredictionError | None,
     studies: dict[str, Any],
     budget: float,
-    metric: str,
     args: argparse.Namespace,
     folder: Path,
 ) -> None:
@@ -196,10 +217,8 @@ def _report(
     from mmvit_plugins.search.plots import Series, plot_search
     from mmvit_plugins.search.sparsity import describe, uniform_candidates
 
+    metric = args.metric
     uniform = [(cost(one), problem.score(one), one) for one in uniform_candidates(cost.depths)]
-    error = cost.check_table()
-    if error is not None:
-        print(f"latency table: error {error}")
     rows = {"unpruned": uniform[0]}
     legal = [row for row in uniform if row[0] <= budget]
     rows["uniform"] = max(legal, key=lambda row: row[1])

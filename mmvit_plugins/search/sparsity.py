@@ -140,7 +140,7 @@ class BackboneCost:
         finally:
             self.backbone.set_pruning_ratios(before)
 
-    def check_table(self, count: int = 6, seed: int = 0) -> PredictionError | None:
+    def check_table(self, count: int = 10, seed: int = 0) -> PredictionError | None:
         """Error of the table on random candidates, measured now; None without a table."""
         if self.kind != "table":
             return None
