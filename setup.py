@@ -28,6 +28,7 @@ TOOLS = (
     "search_sparsity",
     "benchmark",
     "run_multitask",
+    "run_scenes",
     "demo",
     "build_operators",
 )
