@@ -40,6 +40,7 @@ HOSTED = {
     "BackboneLossEncoderDecoder": f"{SCOPE}.models.segmentors.backbone_loss_segmentor",
     "EfficientViTClsHead": f"{SCOPE}.models.heads.efficientvit_cls_head",
     "EfficientViTSegHead": f"{SCOPE}.models.heads.efficientvit_seg_head",
+    "SelfDistillationClassifier": f"{SCOPE}.models.classifiers.self_distillation_classifier",
 }
 
 
