@@ -12,7 +12,6 @@ count attention (two for a multiply-add). Run it on an otherwise idle machine.
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 import time
@@ -22,10 +21,11 @@ from pathlib import Path
 import torch
 from mmengine.logging import MMLogger
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+from mmvit_plugins.benchmark import count_flops  # noqa: E402
+from mmvit_plugins.benchmark.timing import resident_kib  # noqa: E402
 from mmvit_plugins.models import SparseViT  # noqa: E402
 from mmvit_plugins.models.backbones.sparsevit import ARCHS  # noqa: E402
 from mmvit_plugins.models.backbones.sparsevit_weights import convert_sparsevit  # noqa: E402
@@ -94,9 +94,7 @@ def report_times(args: argparse.Namespace) -> None:
         flops = {}
         with torch.no_grad():
             for name, run in models.items():
-                with FlopCounterMode(display=False) as counter:
-                    run(x)
-                flops[name] = counter.get_total_flops()
+                flops[name] = count_flops(lambda run=run, x=x: run(x))
             pairs = zip(host(x), models["ratio 0"](x), strict=True)
             difference = max(float((a - b).abs().max()) for a, b in pairs)
         best = dict.fromkeys(models, float("inf"))
@@ -120,9 +118,10 @@ def report_memory(args: argparse.Namespace) -> None:
         run = models[args.only]
         step(run, torch.randn(1, 3, 64, 64), args.train)
         x = torch.randn(1, 3, args.sizes[0], args.sizes[0])
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak of imports and of the first call
+        before = resident_kib("VmRSS")
         step(run, x, args.train)
-        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+        print((resident_kib("VmHWM") - before) / 1024)
         return
     for size in args.sizes:
         for name in (HOST, *(f"ratio {r:g}" for r in (0.0, *args.ratios))):
