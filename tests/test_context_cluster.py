@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from mmvit_plugins.checkpoints import FAMILIES, OfficialPretrained, convert_official
 from mmvit_plugins.models import ContextCluster, ContextClusters, Regions
-from mmvit_plugins.models.backbones.context_cluster import ARCHS, ClusterMixing
+from mmvit_plugins.models.backbones.context_cluster import ARCHS
+from mmvit_plugins.models.layers.cluster_mixing import ClusterMixing
 from mmvit_plugins.registry import MODELS
 
 ARCH = dict(

@@ -1,8 +1,8 @@
-# EfficientViT-L3 on ImageNet-1k at 224: b1_in1k.py with another size. Published: 85.81 % top-1 (not trained by us).
+# EfficientViT-L3 on ImageNet-1k at 224: l1_in1k.py with another size. Published: 85.81 % top-1 (not trained by us).
 # RandAugment n2 m6, mixup or cutmix with alpha 0.6, drop path 0.1, erasing 0.2, MESA
 # (self-distillation from the EMA weights, ratio 3.5, from 25 % of training). Only MESA's ratio and begin are published: see
 # SelfDistillationClassifier for what is ours.
-_base_ = "./b1_in1k.py"
+_base_ = "./l1_in1k.py"
 train_pipeline = [
     dict(type="LoadImageFromFile"),
     dict(type="RandomResizedCrop", scale=224, backend="pillow", interpolation="bicubic"),
@@ -29,16 +29,8 @@ train_pipeline = [
 ]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 model = dict(
-    type="mmvit_plugins.SelfDistillationClassifier",
     distillation=dict(ratio=3.5),
-    backbone=dict(arch="l3", drop_path_rate=0.1),
+    backbone=dict(arch="l3"),
     head=dict(in_channels=1024, widths=(6144, 6400), act="gelu"),
     train_cfg=dict(augments=[dict(type="Mixup", alpha=0.6), dict(type="CutMix", alpha=0.6)]),
 )
-optim_wrapper = dict(optimizer=dict(lr=1.2e-3))  # 1.5e-4 for each of 8 GPUs
-custom_hooks = [
-    dict(type="mmvit_plugins.RandomInputSizeHook", sizes=(128, 160, 192, 224)),
-    dict(type="EMAHook", momentum=2e-4, update_buffers=True, priority="ABOVE_NORMAL"),
-    dict(type="mmvit_plugins.BatchNormReestimationHook", num_samples=8192),
-    dict(type="mmvit_plugins.SelfDistillationHook", begin=0.25),
-]

@@ -2,31 +2,7 @@
 # and trains in minutes on two CPU cores. Needs mmcv with compiled operators, as every config of MMDetection does.
 #
 # All numbers are ours, those of configs/stvit/mask_rcnn_scenes.py. Windows of 4 x 4 tokens: 64, 16, 4 and 1 of them in a scene.
-_base_ = [
-    "../_base_/models/mask_rcnn.py",
-    "../_base_/datasets/scenes_det.py",
-    "../_base_/schedules/scenes_det.py",
-    "../_base_/runtime/det.py",
-]
+_base_ = "../stvit/mask_rcnn_scenes.py"
 model = dict(
-    backbone=dict(type="mmvit_plugins.SparseViT", arch="mini", window_size=4, out_indices=(0, 1, 2, 3)),
-    neck=dict(in_channels=[24, 48, 96, 128], out_channels=64, num_outs=4),
-    rpn_head=dict(
-        in_channels=64,
-        feat_channels=64,
-        anchor_generator=dict(scales=[4], strides=[4, 8, 16, 32]),
-    ),
-    roi_head=dict(
-        bbox_roi_extractor=dict(out_channels=64, finest_scale=28),
-        bbox_head=dict(in_channels=64, fc_out_channels=128, num_classes=4),
-        mask_roi_extractor=dict(out_channels=64, finest_scale=28),
-        mask_head=dict(num_convs=2, in_channels=64, conv_out_channels=64, num_classes=4),
-    ),
-    train_cfg=dict(
-        rpn=dict(sampler=dict(num=64)),
-        rpn_proposal=dict(nms_pre=200, max_per_img=100),
-        rcnn=dict(sampler=dict(num=32)),
-    ),
-    test_cfg=dict(rpn=dict(nms_pre=200, max_per_img=100), rcnn=dict(max_per_img=30)),
+    backbone=dict(_delete_=True, type="mmvit_plugins.SparseViT", arch="mini", window_size=4, out_indices=(0, 1, 2, 3)),
 )
-default_hooks = dict(logger=dict(interval=20))
