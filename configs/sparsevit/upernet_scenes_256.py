@@ -5,7 +5,7 @@
 # The search sees the validation scenes, the figures are those of the test scenes. All numbers are ours.
 _base_ = "./upernet_scenes.py"
 size = (256, 256)
-max_iters = 1000
+max_iters = 800
 model = dict(data_preprocessor=dict(size=size))
 train_dataloader = dict(batch_size=4, dataset=dict(size=size))
 val_dataloader = dict(batch_size=10, dataset=dict(size=size))
@@ -15,4 +15,4 @@ param_scheduler = [
     dict(type="LinearLR", start_factor=1e-2, by_epoch=False, begin=0, end=30),
     dict(type="PolyLR", eta_min=0.0, power=0.9, begin=30, end=max_iters, by_epoch=False),
 ]
-default_hooks = dict(logger=dict(interval=25), checkpoint=dict(interval=250, max_keep_ckpts=1))
+default_hooks = dict(logger=dict(interval=25), checkpoint=dict(interval=200, max_keep_ckpts=1))

@@ -71,8 +71,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="limits in percent of the unpruned backbone's latency (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the final trainings (%(default)s)")
-    parser.add_argument("--trials", type=int, default=40, help="candidates of each search (%(default)s)")
-    parser.add_argument("--samples", type=int, default=50, help="validation scenes of a candidate (%(default)s)")
+    parser.add_argument("--trials", type=int, default=30, help="candidates of each search (%(default)s)")
+    parser.add_argument("--samples", type=int, default=40, help="validation scenes of a candidate (%(default)s)")
     parser.add_argument("--batch-size", type=int, default=4, help="images of a batch that is timed (%(default)s)")
     parser.add_argument("--rounds", type=int, default=12, help="measurements of a latency (%(default)s)")
     parser.add_argument("--only", nargs="+", default=["*"], metavar="STEP", help="names of steps, * for any text")
