@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import nn
 
+    from mmvit_plugins.models.token_reduction import TokenMap
+
 __all__ = ["Normalisation", "build_backbone", "draw_stages", "main", "visualize"]
 
 EXAMPLES = """examples:
@@ -27,10 +29,12 @@ EXAMPLES = """examples:
   %(prog)s photo.jpg --config configs/stvit/upernet_scenes.py --checkpoint work_dirs/demo/iter_650.pth
   %(prog)s photo.jpg                 random weights: the regions follow little more than the grid
   %(prog)s                           a built-in scene
+  %(prog)s --compare stvit/upernet_scenes=stvit.pth tome/upernet_scenes@6    one picture of each, side by side
 
 written to --out-dir (default: token_pictures):
   NAME_tokens.png     the image and all stages side by side
-  NAME_stage1.png     one stage, pixel by pixel"""
+  NAME_stage1.png     one stage, pixel by pixel
+  NAME_methods.png    with --compare"""
 
 
 class Normalisation:
@@ -73,6 +77,12 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--checkpoint", help="weights: of the config, or official ones of --arch; default: random")
     parser.add_argument("--backbone", default="STViT", help="a backbone of ours, without --config (%(default)s)")
     parser.add_argument("--arch", default="small", help="its variant, without --config (%(default)s)")
+    parser.add_argument(
+        "--compare",
+        nargs="+",
+        metavar="CONFIG[=CHECKPOINT][@STAGE]",
+        help="several configs in one picture, each with one stage (default: its first that groups tokens)",
+    )
     parser.add_argument("--stages", type=int, nargs="+", metavar="N", help="from 1; default: all that group tokens")
     parser.add_argument(
         "--style",
@@ -145,8 +155,14 @@ def draw_stages(
         border = (255, 255, 255) if borders else None
         picture = draw_token_regions(image, token_map, grid, style, strides.get(stage), scale, border)
         what = getattr(backbone, "reduced_name", "super tokens")
-        title = f"stage {stage + 1}: {cells[0]} x {cells[1]} {what} of {grid[0]} x {grid[1]} tokens"
+        title = f"stage {stage + 1}: {_how_many(token_map, cells)} {what} of {grid[0]} x {grid[1]} tokens"
         yield stage + 1, title, picture
+
+
+def _how_many(token_map: TokenMap, cells: tuple[int, int]) -> str:
+    """The reduced tokens that have members, as a grid "12 x 15" if they form one (kept windows and leaves do not)."""
+    count = int((token_map.mass()[0] > 0).sum())
+    return f"{cells[0]} x {cells[1]}" if min(cells) > 1 and token_map.num == cells[0] * cells[1] else str(count)
 
 
 def _inputs(args: argparse.Namespace) -> list[tuple[Path | None, Path]]:
@@ -168,6 +184,38 @@ def _load(path: Path | None, size: list[int] | None) -> np.ndarray:
     return image if size is None else cv2.resize(image, (size[1], size[0]), interpolation=cv2.INTER_AREA)
 
 
+def _compared(spec: str, args: argparse.Namespace) -> tuple[nn.Module, Normalisation, int | None]:
+    """The backbone of ``CONFIG[=CHECKPOINT][@STAGE]``, its normalisation and the stage."""
+    rest, _, stage = spec.rpartition("@") if "@" in spec else (spec, "", "")
+    if stage and not (stage.isdigit() and int(stage) >= 1):
+        raise UserError(f"--compare: what follows the @ must be the number of a stage from 1, got {spec!r}")
+    config, _, checkpoint = rest.partition("=")
+    if checkpoint:
+        check_checkpoint(checkpoint)
+    chosen = argparse.Namespace(**{**vars(args), "config": config, "checkpoint": checkpoint or None})
+    with quiet_hosts():
+        backbone, normalise, source = build_backbone(chosen)
+    print(f"{config}: {source}")
+    return backbone, normalise, int(stage) if stage else None
+
+
+def _draw_methods(models: list[Any], image: np.ndarray, scale: int, args: argparse.Namespace) -> list[Any]:
+    """(title, picture) of each model of ``--compare``.
+
+    Raises:
+        UserError: a model has no such stage.
+    """
+    panel = []
+    for spec, (backbone, normalise, wanted) in zip(args.compare, models, strict=True):
+        stages = {n: (t, p) for n, t, p in draw_stages(backbone, image, normalise, args.style, scale)}
+        number = next(iter(stages), None) if wanted is None else wanted
+        if number not in stages:
+            raise UserError(f"{spec}: no tokens are grouped in stage {wanted or 'of any number'}; in {sorted(stages)}")
+        title, picture = stages[number]
+        panel.append((f"{type(backbone).__name__}\n{title}", picture))
+    return panel
+
+
 def visualize(args: argparse.Namespace) -> int:
     """Draw every image; 1 if some could not be read."""
     check_environment("mmengine", "mmcv")
@@ -176,9 +224,12 @@ def visualize(args: argparse.Namespace) -> int:
     if args.size and min(args.size) < 1:
         raise UserError(f"--size takes a height and a width of at least 1, got {args.size}")
     inputs = _inputs(args)
-    with quiet_hosts():
-        backbone, normalise, source = build_backbone(args)
-    print(f"{type(backbone).__name__}: {source}")
+    if args.compare:
+        models = [_compared(spec, args) for spec in args.compare]
+    else:
+        with quiet_hosts():
+            backbone, normalise, source = build_backbone(args)
+        print(f"{type(backbone).__name__}: {source}")
     import mmcv
 
     from mmvit_plugins.engine import DamagedFileError
@@ -194,6 +245,10 @@ def visualize(args: argparse.Namespace) -> int:
             continue
         scale = args.scale or max(1, round(640 / max(image.shape[:2])))
         panel = [(f"{stem.name}: {image.shape[0]} x {image.shape[1]}", image)]
+        if args.compare:
+            panel += _draw_methods(models, image, scale, args)
+            print(f"wrote {draw_panel(panel, out_dir / stem.with_name(f'{stem.name}_methods.png'), columns=4)}")
+            continue
         for number, title, picture in draw_stages(backbone, image, normalise, args.style, scale, not args.no_borders):
             if args.stages is None or number in args.stages:
                 mmcv.imwrite(picture[..., ::-1], str(out_dir / stem.with_name(f"{stem.name}_stage{number}.png")))

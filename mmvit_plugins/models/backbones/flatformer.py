@@ -159,6 +159,8 @@ class FlatFormer(HierarchicalBackbone):
     # A classifier's file has the norm of the last stage only.
     optional_weights = r"norms\.[012]\..+"
 
+    reduced_name = "groups"  # what token_maps() groups into, for titles of pictures
+
     def __init__(
         self,
         arch: str | Mapping[str, Any] = "tiny",

@@ -116,7 +116,7 @@ class MSViT(MixedResolutionViT):
     """
 
     #: What the grid of :meth:`token_maps` counts, for the titles of pictures.
-    reduced_name = "coarse patches"
+    reduced_name = "coarse and fine tokens"
 
     def __init__(
         self,

@@ -180,7 +180,7 @@ class Quadformer(MixedResolutionViT):
     """
 
     #: What the grid of :meth:`token_maps` counts, for the titles of pictures.
-    reduced_name = "roots"
+    reduced_name = "leaves"
 
     def __init__(
         self,

@@ -99,7 +99,7 @@ class ToMeSwin(SparseViT):
         (19, 19, 12, 0)
     """
 
-    reduced_name = "merged tokens"
+    reduced_name = "merged tokens (windows x each)"
 
     def __init__(
         self,
