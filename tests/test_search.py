@@ -106,6 +106,23 @@ def test_running_trials_of_living_workers_stay(tmp_path: Path) -> None:
     assert study.ask().params == {} and study.trials[-1].system_attrs["fixed_params"] == dead.params
 
 
+def test_a_retry_that_was_killed_while_it_drew_its_parameters_keeps_all(tmp_path: Path) -> None:
+    """The first had g0 and g1; its repetition was killed when it had g0 only; the next one still gets both."""
+    study = open_study(toy_settings(tmp_path))
+    gone = owner_mark().rsplit(":", 2)[0] + ":999999999:1"
+    first = study.ask()
+    first.set_user_attr("owner", gone)
+    wanted = {name: first.suggest_int(name, 0, 8) for name in ("g0", "g1")}
+    free_stale_trials(study)
+    retry = study.ask()
+    retry.set_user_attr("owner", gone)
+    assert retry.suggest_int("g0", 0, 8) == wanted["g0"]
+    free_stale_trials(study)
+    third = study.ask()
+    assert {name: third.suggest_int(name, 0, 8) for name in ("g0", "g1")} == wanted
+    assert 0 <= third.suggest_int("g2", 0, 8) <= 8
+
+
 def test_rejects_before_evaluation_and_meets_the_budget(tmp_path: Path) -> None:
     for sampler in ("nsga2", "random"):
         study = run_search(

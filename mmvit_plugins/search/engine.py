@@ -11,7 +11,7 @@ from optuna import Study
 from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from .storage import OWNER, free_stale_trials, open_storage, owner_mark
+from .storage import OWNER, free_stale_trials, open_storage, owner_mark, queue_again
 
 __all__ = ["SAMPLERS", "Problem", "SearchSettings", "best_of", "finished", "pareto_front", "run_search"]
 
@@ -159,8 +159,7 @@ def run_search(
         except BaseException:
             # Also Ctrl-C: this trial is not done, its parameters are not lost.
             study.tell(trial, state=TrialState.FAIL)
-            if trial.params:
-                study.enqueue_trial(trial.params)
+            queue_again(study, study.get_trials(deepcopy=False)[trial.number])
             raise
         rejected = 0 if evaluated else rejected + 1
         if rejected >= settings.max_rejections:

@@ -13,7 +13,7 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, TrialState
 
-__all__ = ["MendingJournalBackend", "free_stale_trials", "open_storage", "owner_mark"]
+__all__ = ["MendingJournalBackend", "free_stale_trials", "open_storage", "owner_mark", "queue_again"]
 
 OWNER = "owner"
 
@@ -127,7 +127,17 @@ def free_stale_trials(study: Study) -> list[FrozenTrial]:
             study.tell(trial.number, state=TrialState.FAIL)
         except (ValueError, RuntimeError):  # another worker was faster
             continue
-        if trial.params:
-            study.enqueue_trial(trial.params)
+        queue_again(study, trial)
         closed.append(trial)
     return closed
+
+
+def queue_again(study: Study, trial: FrozenTrial) -> None:
+    """Let the next trial take the parameters of one that was not finished; nothing if it had none.
+
+    A trial may end while it draws its parameters: those that it had are kept, the others are drawn anew. One that
+    repeats an earlier trial also has the parameters that it was to repeat.
+    """
+    parameters = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+    if parameters:
+        study.enqueue_trial(parameters)
