@@ -21,6 +21,7 @@ TOOLS = (
     "train",
     "test",
     "predict",
+    "predict_points",
     "convert_checkpoint",
     "visualize_tokens",
     "browse_scenes",

@@ -6,7 +6,7 @@ import importlib
 import io
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     import numpy as np
     from mmengine.config import Config
 
-__all__ = ["Predictor", "choose_device", "collect_images", "output_stems", "quiet_hosts", "read_image"]
+__all__ = [
+    "Predictor",
+    "bird_eye_step",
+    "choose_device",
+    "collect_images",
+    "output_stems",
+    "quiet_hosts",
+    "read_image",
+]
 
 
 @contextmanager
@@ -142,13 +150,16 @@ class Predictor:
         cfg: config of any of the three tasks.
         checkpoint: file or URL.
         device: such as ``cpu`` or ``cuda:0``.
+        pipeline: transforms of the input; None: the config's test pipeline for an image file.
 
     Raises:
         DamagedFileError: the checkpoint cannot be read.
         ValueError: nothing in it fits the model, or a whole part of the model is missing in it.
     """
 
-    def __init__(self, cfg: Config, checkpoint: str, device: str = "cpu") -> None:
+    def __init__(
+        self, cfg: Config, checkpoint: str, device: str = "cpu", pipeline: Sequence[dict] | None = None
+    ) -> None:
         from mmengine.dataset import Compose
         from mmengine.registry import MODELS, init_default_scope
         from mmengine.runner import load_checkpoint
@@ -167,19 +178,31 @@ class Predictor:
             self.model.load_meta(state.get("meta") or {})
         self.model.to(device).eval()
         self.meta = _dataset_meta(cfg, state)
-        self.pipeline: Callable[[dict], dict] = Compose(_image_pipeline(cfg))
+        self.pipeline: Callable[[dict], dict] = Compose(_image_pipeline(cfg) if pipeline is None else list(pipeline))
         self._count = 0
 
     def __call__(self, path: Path) -> Any:
         """The data sample with the predictions for the image at ``path``, on the CPU."""
+        self._count += 1
+        # MMDetection scales masks back by scale_factor, which only a resize in the pipeline would set.
+        return self.run(self.pipeline(dict(img_path=str(path), img_id=self._count, scale_factor=(1.0, 1.0))))
+
+    def run(self, data: dict) -> Any:
+        """The data sample with the predictions for one sample that has gone through the pipeline, on the CPU."""
         import torch
         from mmengine.dataset import pseudo_collate
 
-        self._count += 1
-        # MMDetection scales masks back by scale_factor, which only a resize in the pipeline would set.
-        data = self.pipeline(dict(img_path=str(path), img_id=self._count, scale_factor=(1.0, 1.0)))
         with torch.no_grad():
             return self.model.test_step(pseudo_collate([data]))[0].cpu()
+
+
+def bird_eye_step(cfg: Config) -> dict | None:
+    """The step of the test pipeline that says which range the cells of a map from above cover; None for images."""
+    for dataset in walk_datasets((cfg.get("test_dataloader") or {}).get("dataset")):
+        for step in dataset.get("pipeline") or []:
+            if "point_cloud_range" in step and "cells" in step:
+                return step
+    return None
 
 
 def _dataset_meta(cfg: Config, checkpoint: Mapping[str, Any]) -> dict[str, Any]:

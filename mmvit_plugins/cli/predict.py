@@ -14,9 +14,9 @@ from mmvit_plugins.environment import check_environment
 
 from .arguments import make_parser
 from .config_loading import load_config
-from .errors import run_tool
+from .errors import UserError, run_tool
 from .file_checks import check_checkpoint
-from .inference import Predictor, choose_device, collect_images, output_stems, quiet_hosts, read_image
+from .inference import Predictor, bird_eye_step, choose_device, collect_images, output_stems, quiet_hosts, read_image
 
 __all__ = ["describe", "main", "predict", "write_label_map", "write_task_maps"]
 
@@ -164,6 +164,8 @@ def predict(args: argparse.Namespace) -> int:
     images = collect_images(args.images)
     check_checkpoint(args.checkpoint)
     cfg = load_config(args)
+    if bird_eye_step(cfg) is not None:
+        raise UserError(f"{cfg.filename} is for point clouds, not images: use tools/predict_points.py")
     with quiet_hosts(cfg.get("default_scope")):
         predictor = Predictor(cfg, args.checkpoint, choose_device(args.device))
     print(predictor.report)

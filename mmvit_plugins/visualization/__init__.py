@@ -1,5 +1,6 @@
 """Pictures of token maps, predictions and training runs. Host libraries are imported when a picture needs them."""
 
+from .bird_eye import draw_labels_from_above, draw_points_from_above
 from .colors import distinct_colors
 from .panel import draw_panel
 from .predictions import draw_prediction
@@ -11,7 +12,9 @@ from .window_scores import draw_window_choice
 __all__ = [
     "STYLES",
     "distinct_colors",
+    "draw_labels_from_above",
     "draw_panel",
+    "draw_points_from_above",
     "draw_prediction",
     "draw_task_map",
     "draw_tasks",
