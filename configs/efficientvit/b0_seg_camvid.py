@@ -20,7 +20,7 @@ model = dict(
         depth=1,
         num_classes=11,
         norm_cfg=dict(type="BN"),
-        loss_decode=dict(class_weight=class_weight),
+        loss_decode=dict(_delete_=True, type="mmvit_plugins.WeightedCrossEntropyLoss", class_weight=class_weight),
     ),
 )
 default_hooks = dict(checkpoint=dict(interval=400))

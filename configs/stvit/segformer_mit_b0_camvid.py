@@ -38,7 +38,7 @@ model = dict(
         num_classes=11,
         norm_cfg=dict(type="BN", requires_grad=True),
         align_corners=False,
-        loss_decode=dict(type="CrossEntropyLoss", use_sigmoid=False, loss_weight=1.0, class_weight=class_weight),
+        loss_decode=dict(type="mmvit_plugins.WeightedCrossEntropyLoss", class_weight=class_weight),
     ),
     train_cfg=dict(),
     test_cfg=dict(mode="whole"),

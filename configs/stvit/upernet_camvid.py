@@ -22,14 +22,16 @@ model = dict(
         channels=64,
         num_classes=11,
         norm_cfg=dict(type="BN"),
-        loss_decode=dict(class_weight=class_weight),
+        loss_decode=dict(_delete_=True, type="mmvit_plugins.WeightedCrossEntropyLoss", class_weight=class_weight),
     ),
     auxiliary_head=dict(
         in_channels=160,
         channels=64,
         num_classes=11,
         norm_cfg=dict(type="BN"),
-        loss_decode=dict(class_weight=class_weight),
+        loss_decode=dict(
+            _delete_=True, type="mmvit_plugins.WeightedCrossEntropyLoss", class_weight=class_weight, loss_weight=0.4
+        ),
     ),
 )
 default_hooks = dict(checkpoint=dict(interval=400))
