@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +92,8 @@ def run_chain(args: argparse.Namespace) -> int:
     """
     check_environment("mmengine", "mmcv", "mmseg")
     check_optuna()
-    if not all(0 < budget < 100 for budget in args.budgets):
-        raise UserError(f"--budgets are percents between 0 and 100, got {args.budgets}")
+    if not all(1 <= budget < 100 for budget in args.budgets):
+        raise UserError(f"--budgets are percents from 1 to below 100, got {args.budgets}")
     out = Path(args.out_dir).absolute()
     steps = list(plan(args, out))
     names = [*(step.name for step in steps), "latency", "report"]
@@ -133,7 +134,13 @@ def models(args: argparse.Namespace, out: Path) -> Iterator[Model]:
 
 
 def _checkpoint(args: argparse.Namespace, config: str) -> str:
-    return f"iter_{_load(args, config).train_cfg.max_iters}.pth"
+    return f"iter_{_length(config, tuple(args.cfg_options))}.pth"
+
+
+@cache
+def _length(config: str, options: tuple[str, ...]) -> int:
+    """Iterations of a config."""
+    return _load(argparse.Namespace(cfg_options=options), config).train_cfg.max_iters
 
 
 def _load(args: argparse.Namespace, config: str) -> Any:
