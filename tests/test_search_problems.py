@@ -167,6 +167,9 @@ def test_search_exits_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         "6",
         "--population",
         "4",
+        "--beside",
+        config,
+        str(weights),
         "--out-dir",
         str(out),
     ]
@@ -177,6 +180,7 @@ def test_search_exits_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (
         report["held_out"][chosen["found_by"]]["cost"] <= chosen["budget"] == pytest.approx(0.4 * chosen["costs"][-1])
     )
+    assert report["beside"] == report["exits_test"][-1]  # the same model, run to its last exit
     assert (out / "pareto.png").is_file()
     stored = torch.load(out / "best.pth", weights_only=False)
     assert stored["meta"]["early_exit"] == chosen and stored["meta"]["epoch"] == 3
@@ -202,8 +206,9 @@ def test_early_exit_is_timed() -> None:
         inputs=torch.randint(0, 255, (4, 3, 32, 32), dtype=torch.uint8),
         data_samples=[DataSample().set_gt_label(i) for i in range(4)],
     )
-    rows = time_early_exit(model, [batch], exit_scores(50), rounds=1, strengths=(1, 20))
-    assert [row["name"] for row in rows] == ["all to the last exit", "p = 1", "p = 20"]
+    rows = time_early_exit(model, [batch], exit_scores(50), rounds=1, strengths=(1, 20), beside=model)
+    assert [row["name"] for row in rows] == ["all to the last exit", "p = 1", "p = 20", "beside"]
+    assert rows[3]["accuracy"] == rows[0]["accuracy"] and rows[3]["cost"] is None
     assert rows[0]["cost"] == 8.0 and all(row["milliseconds"] > 0 for row in rows)
 
 
@@ -224,7 +229,12 @@ def test_search_sparsity_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     arguments += ["--samples", "1", "--size", "64", "64", "--out-dir", str(out)]
     assert search_sparsity.main(arguments) == 0
     report = json.loads((out / "report.json").read_text())
-    assert report["samples"] == 1 and report["input"] == [1, 3, 64, 64] and report["unit"] == "GMAC"
+    assert (
+        report["table_error"] is None
+        and report["samples"] == 1
+        and report["input"] == [1, 3, 64, 64]
+        and report["unit"] == "GMAC"
+    )
     assert set(report["results"]) == {"unpruned", "uniform", "nsga2", "random"}
     for name in ("uniform", "nsga2", "random"):
         assert report["results"][name]["cost"] <= report["budget"]
@@ -235,3 +245,27 @@ def test_search_sparsity_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert found.load_from == str(weights) and (out / "pareto.png").is_file()
     MODELS.build(found.model)
     assert "chosen:" in capsys.readouterr().out
+
+
+def test_latency_table_is_measured_once_with_its_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``--table-only`` in one process, read by another; the error belongs to the table and is not measured again."""
+    require_host("mmseg")
+    from mmengine.config import Config
+    from mmengine.registry import init_default_scope
+
+    from mmvit_plugins.cli.config_loading import find_config
+
+    init_default_scope("mmseg")
+    config, weights, table = "sparsevit/upernet_scenes.py", tmp_path / "w.pth", tmp_path / "tables/cpu.json"
+    torch.save(dict(state_dict=MODELS.build(Config.fromfile(find_config(config)).model).state_dict()), weights)
+    arguments = [config, str(weights), "--size", "32", "32", "--rounds", "1", "--out-dir", str(tmp_path / "out")]
+    arguments += ["--latency-table", str(table), "--device", "cpu", "--table-only"]
+    assert search_sparsity.main(arguments) == 0
+    stored = json.loads(table.read_text())
+    assert stored["error"]["count"] == 10 and stored["key"]["size"] == [1, 3, 32, 32]
+    assert not (tmp_path / "out/report.json").exists()
+    table.write_text(json.dumps(stored | dict(error=dict(mean=0.5, largest=0.75, count=10))))
+    assert search_sparsity.main(arguments) == 0
+    out = capsys.readouterr().out
+    assert f"latency table of an earlier run: {table}" in out and "error 50.0 % on average, 75.0 % at most" in out
+    assert search_sparsity.main([*arguments, "--cost", "flops"]) == 2

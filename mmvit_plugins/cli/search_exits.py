@@ -45,6 +45,10 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     limit.add_argument("--max-cost", type=float, metavar="X", help="mean cost in GMAC (flops) or ms (latency)")
     parser.add_argument("--calibrate", choices=("val", "test"), default="val", help="split that thresholds come from")
     parser.add_argument("--batch-size", type=int, default=1, help="images at once when latency is measured")
+    parser.add_argument(
+        "--beside", nargs=2, metavar=("CONFIG", "CHECKPOINT"),
+        help="a DVTClassifier to compare with, such as the largest model trained alone; run to its last exit",
+    )  # fmt: skip
     parser.add_argument("--wall-time", action="store_true", help="also time real early exit over the thresholds")
     add_search_arguments(parser, trials=200, population=20)
     add_config_arguments(parser)
@@ -77,9 +81,10 @@ def search_exits(args: argparse.Namespace) -> int:
     found = _search(scores[args.calibrate], args, folder)
     picks = _choose(scores, found, unit, args)
     record = _write_winner(cfg, scores[args.calibrate], picks, unit, args, folder)
-    walls = _wall_times(model, loader, scores[args.calibrate]) if args.wall_time else []
-    _draw(scores, found, record["budget"], unit, args, folder)
-    _write_report(cfg, scores, found, picks, record, walls, args, folder)
+    other, beside = _load_beside(args, loader) if args.beside else (None, None)
+    walls = _wall_times(model, loader, scores[args.calibrate], other) if args.wall_time else []
+    _draw(scores, found, record["budget"], unit, beside, args, folder)
+    _write_report(cfg, scores, found, picks, record, walls, beside, args, folder)
     return 0
 
 
@@ -125,6 +130,31 @@ def _measure(cfg: Config, args: argparse.Namespace) -> tuple[nn.Module, DataLoad
         accuracy = 100 * scores["test"].correct[number].double().mean()
         print(f"exit {number + 1}: {cost:.4g} {unit} a sample, {accuracy:.2f} % of the test split")
     return model, loaders["test"], scores, unit
+
+
+def _load_beside(args: argparse.Namespace, loader: DataLoader) -> tuple[nn.Module, dict[str, float]]:
+    """The model of --beside, its cost and its accuracy on the test split in percent."""
+    import torch
+
+    from mmvit_plugins.search.exit_costs import exit_costs
+    from mmvit_plugins.search.exits import collect_scores
+
+    from .inference import Predictor, choose_device, quiet_hosts
+
+    config, checkpoint = args.beside
+    cfg = load_config(argparse.Namespace(config=config, cfg_options=[], data_root=args.data_root))
+    check_checkpoint(checkpoint)
+    with quiet_hosts(cfg.get("default_scope")):
+        model = Predictor(cfg, checkpoint, choose_device(args.device)).model
+    if not hasattr(model, "run_exits"):
+        raise UserError(f"--beside: {cfg.filename} has a {type(model).__name__}, not a DVTClassifier")
+    images = model.data_preprocessor(next(iter(loader)), False)["inputs"]
+    images = images[:1] if args.cost == "flops" else images[:1].repeat(args.batch_size, 1, 1, 1)
+    with torch.no_grad():
+        costs, unit = exit_costs(model, images, args.cost)
+        accuracy = 100 * float(collect_scores(model, loader, costs).correct[-1].double().mean())
+    print(f"beside, {config}: {costs[-1]:.4g} {unit} a sample, {accuracy:.2f} % of the test split")
+    return model, dict(cost=costs[-1], accuracy=accuracy)
 
 
 def _search(scores: ExitScores, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -211,6 +241,7 @@ def _write_report(
     picks: dict[str, ExitOutcome],
     record: dict[str, Any],
     walls: list[dict[str, Any]],
+    beside: dict[str, float] | None,
     args: argparse.Namespace,
     folder: Path,
 ) -> None:
@@ -230,6 +261,7 @@ def _write_report(
         ],
         trials={name: len(finished(study)) for name, study in studies.items()},
         wall_time=walls,
+        beside=beside,
     )
     (folder / "report.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     print(f"chosen: {record['found_by']}. best.pth, best.py, report.json and pareto.png: {folder}")
@@ -246,14 +278,17 @@ def _write_config(cfg: Config, record: dict[str, Any], folder: Path) -> None:
     )
 
 
-def _wall_times(model: nn.Module, loader: DataLoader, scores: ExitScores) -> list[dict[str, Any]]:
+def _wall_times(
+    model: nn.Module, loader: DataLoader, scores: ExitScores, beside: nn.Module | None
+) -> list[dict[str, Any]]:
     """Real early exit on the test split, timed for thresholds of the published rule from early to late."""
     from mmvit_plugins.search.exits import time_early_exit
 
-    rows = time_early_exit(model, loader, scores)
+    rows = time_early_exit(model, loader, scores, beside=beside)
     print("real early exit on the test split (batches as the config says):")
     for row in rows:
-        print(f"  {row['name']}: {row['accuracy']:.2f} %, {row['milliseconds']:.3f} ms and {row['cost']:.4g} a sample")
+        cost = "" if row["cost"] is None else f" and {row['cost']:.4g}"
+        print(f"  {row['name']}: {row['accuracy']:.2f} %, {row['milliseconds']:.3f} ms{cost} a sample")
     return rows
 
 
@@ -262,6 +297,7 @@ def _draw(
     studies: dict[str, Any],
     budget: float,
     unit: str,
+    beside: dict[str, float] | None,
     args: argparse.Namespace,
     folder: Path,
 ) -> None:
@@ -285,6 +321,8 @@ def _draw(
             sorted(on_test(o.thresholds) for o in published_candidates(scores[args.calibrate])), "line"
         ),
     }
+    if beside is not None:
+        series["trained alone"] = Series([(beside["cost"], beside["accuracy"])], "marks")
     for name, study in studies.items():
         series[f"{name}, {len(finished(study))} trials"] = Series(
             [on_test(trial.user_attrs["candidate"]) for trial in finished(study)]

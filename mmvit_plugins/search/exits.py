@@ -123,6 +123,7 @@ def time_early_exit(
     scores: ExitScores,
     rounds: int = 5,
     strengths: tuple[int, ...] = (4, 8, 12, 16, 20, 26, 34, 45, 59),
+    beside: nn.Module | None = None,
 ) -> list[dict[str, Any]]:
     """Wall time of real early exit on a loader, for thresholds of the published rule and for the last exit alone.
 
@@ -132,6 +133,8 @@ def time_early_exit(
         scores: of the held-out split, where thresholds come from.
         rounds: passes over the loader for each row; all rows take turns, the inner half is averaged.
         strengths: values of p.
+        beside: another ``DVTClassifier`` in eval mode for the same samples, run to its last exit: time and accuracy of
+            the row ``beside``, without a cost.
     """
     batches = []
     for batch in loader:
@@ -149,5 +152,10 @@ def time_early_exit(
         cost = sum(scores.costs[i] for r, _ in results for i in r.index.tolist()) / count
         rows.append(dict(name=name, accuracy=100 * right / count, cost=cost))
     calls = [lambda limit=limit: [model.run_exits(images, limit) for images, _ in batches] for limit in limits.values()]
+    if beside is not None:
+        results = [(beside.run_exits(images, None).scores.argmax(-1), labels) for images, labels in batches]
+        right = sum(int((guess == labels.to(guess.device)).sum()) for guess, labels in results)
+        rows.append(dict(name="beside", accuracy=100 * right / count, cost=None))
+        calls.append(lambda: [beside.run_exits(images, None) for images, _ in batches])
     seconds = trimmed_mean_seconds(calls, str(batches[0][0].device), rounds, warmup=1)
     return [dict(row, milliseconds=1e3 * taken / count) for row, taken in zip(rows, seconds, strict=True)]
