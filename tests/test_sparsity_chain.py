@@ -35,10 +35,10 @@ def test_plan_runs_in_order_and_nothing_twice(tmp_path: Path) -> None:
     files = [step.file for step in steps]
     assert len(set(files)) == len(files) and len({step.name for step in steps}) == len(steps)
     for number, step in enumerate(steps):
-        needed = {Path(text) for text in step.arguments if text.endswith(".pth")}
+        needed = {Path(text.removeprefix("load_from=")) for text in step.arguments if text.endswith(".pth")}
         assert needed <= set(files[:number]), step.name
     names = [step.name for step in steps]
-    assert names[:3] == ["adapt", "table", "search_60"]
+    assert names[:4] == ["pretrain", "adapt", "table", "search_60"]
     for name in ("dense_256", "dense_128", "unpruned", "uniform_60", "evolved_60", "random_60"):
         assert name in names and f"test_{name}_seed3" in names
     seeded = next(step for step in steps if step.name == "evolved_60_seed3")
@@ -100,7 +100,7 @@ def test_configs_of_the_ratios_found(tmp_path: Path) -> None:
     chain._write_configs(args, tmp_path)
     cfg = Config.fromfile(tmp_path / "configs/evolved_60.py")
     assert cfg.model.backbone.pruning_ratios == [[0.5, 0.5], [0.4, 0.4], [0.1, 0.1, 0.8, 0.8], [0.0, 0.0]]
-    assert cfg.load_from.endswith("adapt/iter_600.pth") and cfg.train_cfg.max_iters == 200
+    assert cfg.load_from.endswith("adapt/iter_400.pth") and cfg.train_cfg.max_iters == 200
     assert Config.fromfile(tmp_path / "configs/uniform_60.py").model.backbone.pruning_ratios == 0.64
     assert MODELS.build(cfg.model.backbone).kept_windows((256, 256))[0][0] == (128, 256)
 

@@ -1,8 +1,7 @@
-# Steps 2 and 3 of 3: tools/search_sparsity.py takes this config and the adapted weights and writes best.py, this config with
+# Search and fine-tuning: tools/search_sparsity.py takes this config and the adapted weights and writes best.py, this config with
 # the ratios found, for 200 iterations of fine-tuning. Adaptation and fine-tuning together are as long as the dense training.
 _base_ = "./upernet_scenes_256.py"
 max_iters = 200
-optim_wrapper = dict(optimizer=dict(lr=1e-3))
 train_cfg = dict(max_iters=max_iters, val_interval=max_iters)
 param_scheduler = [
     dict(type="LinearLR", start_factor=1e-2, by_epoch=False, begin=0, end=20),

@@ -1,4 +1,4 @@
-"""SparseViT's chain on built-in scenes (adaptation, search, fine-tuning), beside uniform ratios and dense models."""
+"""SparseViT's chain on built-in scenes (dense training, adaptation, search, fine-tuning), beside uniform ratios and dense models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .search_arguments import check_optuna
 __all__ = ["Model", "Step", "main", "models", "plan", "run_chain", "uniform_ratio"]
 
 FAMILY = "sparsevit/upernet_scenes_256"
-ADAPT, FINETUNE = f"{FAMILY}_adapt.py", f"{FAMILY}_finetune.py"
+PRETRAIN, ADAPT, FINETUNE = "sparsevit/upernet_scenes.py", f"{FAMILY}_adapt.py", f"{FAMILY}_finetune.py"
 DENSE = {"dense_256": f"{FAMILY}.py", "dense_192": f"{FAMILY}_at_192.py", "dense_128": f"{FAMILY}_at_128.py"}
 SEARCHED = {"evolved": "nsga2", "random": "random"}
 EXAMPLES = """examples:
@@ -68,12 +68,12 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = make_parser("run_sparsity_chain", __doc__ or "", EXAMPLES)
     parser.add_argument("--out-dir", default="work_dirs/sparsity_chain", metavar="DIR", help="(%(default)s)")
     parser.add_argument(
-        "--budgets", type=float, nargs="+", default=[60.0, 40.0], metavar="PERCENT",
+        "--budgets", type=float, nargs="+", default=[65.0, 50.0], metavar="PERCENT",
         help="limits in percent of the unpruned backbone's latency (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the final trainings (%(default)s)")
     parser.add_argument("--trials", type=int, default=30, help="candidates of each search (%(default)s)")
-    parser.add_argument("--samples", type=int, default=40, help="validation scenes of a candidate (%(default)s)")
+    parser.add_argument("--samples", type=int, default=60, help="validation scenes of a candidate (%(default)s)")
     parser.add_argument("--batch-size", type=int, default=4, help="images of a batch that is timed (%(default)s)")
     parser.add_argument("--rounds", type=int, default=12, help="measurements of a latency (%(default)s)")
     parser.add_argument("--only", nargs="+", default=["*"], metavar="STEP", help="names of steps, * for any text")
@@ -150,8 +150,10 @@ def _load(args: argparse.Namespace, config: str) -> Any:
 def plan(args: argparse.Namespace, out: Path) -> Iterator[Step]:
     """All commands in an order in which they can run; timing and report follow."""
     options = ("--cfg-options", *args.cfg_options) if args.cfg_options else ()
-    adapted = out / "adapt" / _checkpoint(args, ADAPT)
-    yield Step("adapt", "train", (ADAPT, "--work-dir", str(out / "adapt"), *options), adapted)
+    pretrained, adapted = out / "pretrain" / _checkpoint(args, PRETRAIN), out / "adapt" / _checkpoint(args, ADAPT)
+    loaded = ("--cfg-options", f"load_from={pretrained}", *args.cfg_options)
+    yield Step("pretrain", "train", (PRETRAIN, "--work-dir", str(out / "pretrain"), *options), pretrained)
+    yield Step("adapt", "train", (ADAPT, "--work-dir", str(out / "adapt"), *loaded), adapted)
     search = (FINETUNE, str(adapted), "--latency-table", str(out / "latency.json"), "--device", "cpu")
     timing = ("--batch-size", f"{args.batch_size}", "--rounds", f"{args.rounds}")
     where = ("--out-dir", str(out / "search"))
@@ -166,7 +168,7 @@ def plan(args: argparse.Namespace, out: Path) -> Iterator[Step]:
     for model in models(args, out):
         folder = model.checkpoint.parent
         seed = ("--seed", model.name.rpartition("_seed")[2]) if "_seed" in model.name else ()
-        train = (model.config, "--work-dir", str(folder), *seed, *options)
+        train = (model.config, "--work-dir", str(folder), *seed, *(options if model.start else loaded))
         yield Step(model.name, "train", train, model.checkpoint)
         if model.start is not None:
             test = (model.config, str(model.start), "--work-dir", str(folder / "before"))
