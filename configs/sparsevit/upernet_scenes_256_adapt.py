@@ -1,4 +1,5 @@
-# Sparsity-aware adaptation of the trained dense model: 400 iterations with random pruning ratios. Validated at half of the windows of stages 1 and 2 and a quarter of stage 3.
+# Sparsity-aware adaptation of the trained dense model: 400 iterations with random pruning ratios. Validated at half of the
+# windows of stages 1 and 2 and a quarter of stage 3.
 _base_ = "./upernet_scenes_256.py"
 max_iters = 400
 model = dict(backbone=dict(pruning_ratios=(0.5, 0.5, 0.25, 0.0)))

@@ -1,4 +1,4 @@
-"""SparseViT's chain on built-in scenes (dense training, adaptation, search, fine-tuning), beside uniform ratios and dense models."""
+"""SparseViT on built-in scenes, adaptation to search to fine-tuning, beside uniform ratios and dense models."""
 
 from __future__ import annotations
 
