@@ -7,7 +7,8 @@
 One process, one set of images, the same batches, optimiser and number of iterations for all; each variant is the config
 with the changes behind its name, or another config's model. Cost is the FLOPs of a prediction for one image, attention
 included (mean of 20 validation images, since tokens may depend on the image). With --out the rows and the weights are
-written as they come. A Quadformer or MSViT also prints how many tokens it uses. Scenes of another size:
+written as they come, with a table and a picture of all rows in the folder (alone: only these two, from the rows there).
+A Quadformer or MSViT also prints how many tokens it uses. Scenes of another size:
 
     python tools/compare_tokens.py configs/stvit/upernet_scenes.py --size 360 480 --crop 256 --batch 4 --scenes 300 \\
         --amp --iters 450 --variant none --variant neck configs/token_reduction_neck/upernet_scenes.py
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import sys
 import time
 from pathlib import Path
@@ -25,6 +27,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from mmengine.config import Config, DictAction
 from mmengine.dataset import pseudo_collate
 from mmengine.optim import build_optim_wrapper
@@ -130,10 +134,39 @@ def evaluate(model: nn.Module, dataset: Any, classes: int, amp: bool = False) ->
     return row | dict(mflop=float(np.mean(flops)), tokens=float(np.mean(tokens)) if tokens else 0.0)
 
 
+def report(folder: Path) -> None:
+    """Write table.md and accuracy.png from rows.jsonl; names that differ in a number at their end (q64, q100) make a line."""
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    head = ("name", "seed", "iters", "parameters", "mflop", "tokens", "mIoU", "accuracy")
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for row in rows:
+        cells = (row.get(key, "") for key in head)
+        lines.append(f"| {' | '.join(f'{x:.1f}' if isinstance(x, float) else str(x) for x in cells)} |")
+    (folder / "table.md").write_text("\n".join(lines) + "\n")
+    figure = Figure(figsize=(6.5, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    series: dict[str, list[tuple[float, float, str]]] = {}
+    for row in rows:
+        if "mflop" in row:
+            series.setdefault(re.sub(r"\d+$", "", row["name"]), []).append((row["mflop"], row["mIoU"], row["name"]))
+    for number, (label, points) in enumerate(series.items()):
+        x, y, names = zip(*sorted(points), strict=True)
+        axes.plot(x, y, "osD^v"[number % 5] + "-", label=label, markersize=5)
+        for place in zip(x, y, names, strict=True):
+            axes.annotate(place[2], place[:2], xytext=(4, 4), textcoords="offset points", fontsize=8)
+    axes.set(xlabel="MFLOP of an image", ylabel="mIoU (%)")
+    axes.margins(0.12)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(folder / "accuracy.png", dpi=110)
+    print(f"wrote {folder / 'table.md'} and {folder / 'accuracy.png'}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config")
-    parser.add_argument("--variant", nargs="+", action="append", required=True, metavar="NAME [CONFIG] [KEY=VALUE]")
+    parser.add_argument("config", nargs="?")
+    parser.add_argument("--variant", nargs="+", action="append", default=[], metavar="NAME [CONFIG] [KEY=VALUE]")
     parser.add_argument("--iters", type=int, default=300)
     parser.add_argument("--scenes", type=int, default=800, help="training scenes")
     parser.add_argument("--size", type=int, nargs=2, metavar=("H", "W"), help="size of the scenes")
@@ -144,6 +177,10 @@ def main() -> None:
     parser.add_argument("--constant", action="store_true", help="also the class that is most frequent, everywhere")
     parser.add_argument("--out", help="folder for rows and weights")
     args = parser.parse_args()
+    if args.out and not args.variant:
+        return report(Path(args.out))
+    if not args.config or not args.variant:
+        parser.error("give a config and at least one --variant, or --out alone")
     torch.set_num_threads(1)
     base = Config.fromfile(args.config)
     init_default_scope(base.default_scope)
@@ -180,6 +217,7 @@ def main() -> None:
         keep(row)
         if rows:
             torch.save(dict(state_dict=model.state_dict()), rows.with_name(f"{name}_seed{args.seed}.pth"))
+            report(rows.parent)
 
 
 if __name__ == "__main__":
