@@ -135,7 +135,7 @@ def evaluate(model: nn.Module, dataset: Any, classes: int, amp: bool = False) ->
 
 
 def report(folder: Path) -> None:
-    """Write table.md and accuracy.png from rows.jsonl; names that differ in a number at their end (q64, q100) make a line."""
+    """Write table.md and accuracy.png from rows.jsonl; names that differ in a number at the end make a line."""
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
     head = ("name", "seed", "iters", "parameters", "mflop", "tokens", "mIoU", "accuracy")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
