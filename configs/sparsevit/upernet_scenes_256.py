@@ -17,4 +17,5 @@ param_scheduler = [
     dict(type="LinearLR", start_factor=1e-2, by_epoch=False, begin=0, end=20),
     dict(type="PolyLR", eta_min=0.0, power=0.9, begin=20, end=max_iters, by_epoch=False),
 ]
-default_hooks = dict(logger=dict(interval=25), checkpoint=dict(interval=200, max_keep_ckpts=1))
+default_hooks = dict(logger=dict(interval=25), checkpoint=dict(interval=200))
+auto_scale_lr = dict(base_batch_size=4)
