@@ -2,7 +2,8 @@
 # minutes on two CPU cores. Needs mmcv with compiled operators, as every config of MMDetection does.
 #
 # All numbers are ours: Mask R-CNN's widths, anchors, proposals and samples cut down to 128 x 128 pixels with a handful of
-# objects. Super tokens cover 32 x 32 pixels, 4 x 4 of them in a scene.
+# objects. Neck and mask head have norms, unlike those for COCO: from scratch their maps grow beyond bounds under AdamW, and
+# the heads would learn nothing. Super tokens cover 32 x 32 pixels, 4 x 4 of them in a scene.
 _base_ = [
     "../_base_/models/mask_rcnn.py",
     "../_base_/datasets/scenes_det.py",
@@ -11,7 +12,7 @@ _base_ = [
 ]
 model = dict(
     backbone=dict(type="mmvit_plugins.STViT", arch="mini", out_indices=(0, 1, 2, 3)),
-    neck=dict(in_channels=[24, 48, 96, 128], out_channels=64, num_outs=4),
+    neck=dict(in_channels=[24, 48, 96, 128], out_channels=64, num_outs=4, norm_cfg=dict(type="BN")),
     rpn_head=dict(
         in_channels=64,
         feat_channels=64,
@@ -21,7 +22,7 @@ model = dict(
         bbox_roi_extractor=dict(out_channels=64, finest_scale=28),
         bbox_head=dict(in_channels=64, fc_out_channels=128, num_classes=4),
         mask_roi_extractor=dict(out_channels=64, finest_scale=28),
-        mask_head=dict(num_convs=2, in_channels=64, conv_out_channels=64, num_classes=4),
+        mask_head=dict(num_convs=2, in_channels=64, conv_out_channels=64, num_classes=4, norm_cfg=dict(type="BN")),
     ),
     train_cfg=dict(
         rpn=dict(sampler=dict(num=64)),
