@@ -139,8 +139,11 @@ class SuperTokenMap(TokenMap):
         """(B, M, P, C) tokens already sorted into cells -> (B, M, C); ``size`` (B, M, P, 1) likewise."""
         with torch.autocast(x.device.type, enabled=False):
             affinity = self.affinity if size is None else self.affinity * size
-            total = scatter_neighbours(torch.matmul(affinity.transpose(2, 3), x.to(affinity.dtype)), self.cells)
-            mass = scatter_neighbours(affinity.sum(dim=2).unsqueeze(-1), self.cells).squeeze(-1)
+            total = torch.matmul(affinity.transpose(2, 3), x.to(affinity.dtype))
+            mass = affinity.sum(dim=2).unsqueeze(-1)
+            # The mass as one more channel: a scatter is eighteen small operations.
+            total = scatter_neighbours(torch.cat([total, mass], dim=-1), self.cells)
+            total, mass = total[..., :-1], total[..., -1]
             if prior is not None:
                 total, mass = total + prior, mass + 1
             return divide_by_mass(total, mass).to(x.dtype)
