@@ -51,6 +51,7 @@ def test_any_size_gives_the_promised_shapes(case: BackboneCase, size: tuple[int,
     for y, channels, stride in zip(maps, model.out_channels, model.out_strides, strict=True):
         assert tuple(y.shape) == (2, channels, -(-size[0] // stride), -(-size[1] // stride))
         assert y.dtype == torch.float32 and y.isfinite().all()
+        assert y.is_contiguous(), "mmcv's RoIAlign reads memory in the order of (B, C, H, W)"
 
 
 @every_backbone

@@ -2,8 +2,8 @@
 # minutes on two CPU cores. Needs mmcv with compiled operators, as every config of MMDetection does.
 #
 # All numbers are ours: Mask R-CNN's widths, anchors, proposals and samples cut down to 128 x 128 pixels with a handful of
-# objects. Neck and mask head have norms, unlike those for COCO: from scratch their maps grow beyond bounds under AdamW, and
-# the heads would learn nothing. Super tokens cover 32 x 32 pixels, 4 x 4 of them in a scene.
+# objects; norms in neck and mask head, since it starts from scratch. Super tokens cover 32 x 32 pixels, 4 x 4 of them in a
+# scene.
 _base_ = [
     "../_base_/models/mask_rcnn.py",
     "../_base_/datasets/scenes_det.py",

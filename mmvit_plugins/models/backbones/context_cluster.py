@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from mmvit_plugins.registry import MODELS
 
-from ..layers import as_map, as_tokens, checkpoint_module
+from ..layers import as_map, as_output, as_tokens, checkpoint_module
 from ..layers.cluster_mixing import ClusterMixing
 from ..token_reduction import Regions, TokenMap
 from ..token_reduction.super_tokens import pad_grid
@@ -291,7 +291,7 @@ class ContextCluster(HierarchicalBackbone):
         for i, stage in enumerate(self.stages):
             x = stage(x)
             if i in self.out_indices:
-                outputs.append(self.norms[str(i)](x))
+                outputs.append(as_output(self.norms[str(i)](x)))
         return tuple(outputs)
 
     @torch.no_grad()

@@ -21,7 +21,16 @@ from torch import Tensor, nn
 
 from mmvit_plugins.registry import MODELS
 
-from ..layers import DSConv, FusedMBConv, MBConv, MultiScaleLinearAttention, ResBlock, checkpoint_module, conv_norm_act
+from ..layers import (
+    DSConv,
+    FusedMBConv,
+    MBConv,
+    MultiScaleLinearAttention,
+    ResBlock,
+    as_output,
+    checkpoint_module,
+    conv_norm_act,
+)
 from .base import HierarchicalBackbone, resolve_arch
 
 __all__ = ["ACTIVATIONS", "ARCHS", "SERIES", "EfficientViT", "EfficientViTBlock"]
@@ -236,7 +245,7 @@ class EfficientViT(HierarchicalBackbone):
             for block in stage:
                 x = self._run(block, x)
             if i in self.out_indices:
-                outputs.append(x)
+                outputs.append(as_output(x))
         return tuple(outputs)
 
     @staticmethod

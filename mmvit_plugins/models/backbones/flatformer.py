@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mmvit_plugins.registry import MODELS
 
-from ..layers import as_map, as_tokens, checkpoint_module
+from ..layers import as_map, as_output, as_tokens, checkpoint_module
 from ..layers.group_attention import GroupTransformerLayer, sine_positions
 from ..token_reduction.equal_groups import ORDERS, EqualGroups
 from ..token_reduction.informative_tokens import InformativeTokens, check_keep_ratio
@@ -227,7 +227,8 @@ class FlatFormer(HierarchicalBackbone):
         for i, stage in enumerate(self.stages):
             x = stage(x)
             if i in self.out_indices:
-                outputs.append(as_map(self.norms[str(i)](as_tokens(x)), (x.shape[2], x.shape[3])))
+                y = as_map(self.norms[str(i)](as_tokens(x)), (x.shape[2], x.shape[3]))
+                outputs.append(as_output(y))
         return tuple(outputs)
 
     @torch.no_grad()

@@ -17,7 +17,7 @@ from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from ..layers.checkpointing import checkpoint_module
-from ..layers.memory_format import as_map
+from ..layers.memory_format import as_map, as_output
 from ..layers.vit_block import ViTBlock
 from ..token_reduction.token_map import TokenMap
 from .base import HierarchicalBackbone
@@ -180,7 +180,7 @@ class MixedResolutionViT(HierarchicalBackbone):
                 if self.out_type == "cls_token":
                     outputs.append(y[:, 0])
                 else:
-                    outputs.append(as_map(mixed.token_map.restore(y[:, prefix:]), mixed.grid))
+                    outputs.append(as_output(as_map(mixed.token_map.restore(y[:, prefix:]), mixed.grid)))
         return tuple(outputs)
 
     def _adapt_state(self, state: dict[str, Tensor], prefix: str, *args: Any) -> None:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from mmvit_plugins.registry import MODELS
 
+from ..layers.memory_format import as_output
 from ..layers.swin_block import PADDINGS, PatchEmbed, PatchMerging, SwinBlock, Windows
 from ..layers.window_attention import window_grid
 from ..token_reduction import TokenMap
@@ -293,7 +294,7 @@ class SparseViT(HierarchicalBackbone):
             if record is not None:
                 record.append(choices)
             if i in self.out_indices:
-                outputs.append(getattr(self, f"norm{i}")(x).permute(0, 3, 1, 2))
+                outputs.append(as_output(getattr(self, f"norm{i}")(x).permute(0, 3, 1, 2)))
         return tuple(outputs)
 
     @torch.no_grad()

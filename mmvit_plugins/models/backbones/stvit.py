@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from mmvit_plugins.registry import MODELS
 
-from ..layers import ConvFFN, ResidualDepthwiseConv, SelfAttention, as_map, as_tokens, checkpoint_module
+from ..layers import ConvFFN, ResidualDepthwiseConv, SelfAttention, as_map, as_output, as_tokens, checkpoint_module
 from ..token_reduction import SuperTokens, TokenMap
 from .base import HierarchicalBackbone, resolve_arch
 
@@ -290,7 +290,7 @@ class STViT(HierarchicalBackbone):
         for i, stage in enumerate(self.stages):
             x = stage(x)
             if i in self.out_indices:
-                outputs.append(x)
+                outputs.append(as_output(x))
         return tuple(outputs)
 
     @torch.no_grad()

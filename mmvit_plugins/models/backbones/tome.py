@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mmvit_plugins.registry import MODELS
 
+from ..layers.memory_format import as_output
 from ..layers.merging_block import MergedTokens, Merging, run_block
 from ..token_reduction import TokenMap, merge_schedule
 from ..token_reduction.merge_map import take_rows
@@ -278,7 +279,7 @@ class ToMe(BaseModule):
             x = from_cells(x.reshape(batch, -1, window[0] * window[1], x.shape[2]), tokens.grid, window)
         if self.out_type == "raw":
             return x
-        return x[:, self.num_prefix :].reshape(x.shape[0], *tokens.grid, -1).permute(0, 3, 1, 2)
+        return as_output(x[:, self.num_prefix :].reshape(x.shape[0], *tokens.grid, -1).permute(0, 3, 1, 2))
 
     def token_maps(self, x: Tensor) -> list[tuple[int, TokenMap, tuple[int, int], tuple[int, int]]]:
         """Where every patch went, behind each of ``out_indices`` (the merge sources of the paper's pictures).

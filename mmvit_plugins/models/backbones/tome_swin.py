@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mmvit_plugins.registry import MODELS
 
+from ..layers.memory_format import as_output
 from ..layers.swin_block import SwinBlock, Windows
 from ..layers.window_attention import window_grid, window_partition, window_unpartition
 from ..token_reduction import TokenMap, bipartite_soft_matching
@@ -166,7 +167,7 @@ class ToMeSwin(SparseViT):
                     saves = self.with_cp and torch.is_grad_enabled()
                     x = checkpoint(run, x, use_reentrant=False) if saves else run(x)
             if i in self.out_indices:
-                outputs.append(getattr(self, f"norm{i}")(x).permute(0, 3, 1, 2))
+                outputs.append(as_output(getattr(self, f"norm{i}")(x).permute(0, 3, 1, 2)))
         return tuple(outputs)
 
     @torch.no_grad()

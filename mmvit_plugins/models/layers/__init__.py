@@ -6,7 +6,7 @@ from .conv_chain import ConvChain, DSConv, FusedMBConv, MBConv, ResBlock
 from .depthwise import ConvFFN, ResidualDepthwiseConv
 from .group_attention import GroupAttention, GroupTransformerLayer, sine_positions
 from .linear_attention import MultiScaleLinearAttention, relu_linear_attention
-from .memory_format import as_map, as_tokens
+from .memory_format import as_map, as_output, as_tokens
 from .row_strips import conv_norm_act
 from .swin_block import SwinBlock
 from .window_attention import WindowAttention, window_partition, window_unpartition
@@ -26,6 +26,7 @@ __all__ = [
     "SwinBlock",
     "WindowAttention",
     "as_map",
+    "as_output",
     "as_tokens",
     "checkpoint_module",
     "conv_norm_act",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-__all__ = ["as_map", "as_tokens"]
+__all__ = ["as_map", "as_output", "as_tokens"]
 
 
 def as_map(x: Tensor, grid: tuple[int, int]) -> Tensor:
@@ -19,3 +19,12 @@ def as_map(x: Tensor, grid: tuple[int, int]) -> Tensor:
 def as_tokens(x: Tensor) -> Tensor:
     """(B, C, H, W) map -> (B, H * W, C) tokens, without a copy if the map is channels_last."""
     return x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, x.shape[1])
+
+
+def as_output(x: Tensor) -> Tensor:
+    """(B, C, H, W) map in any layout -> the same in (B, C, H, W) order in memory, for the heads of the hosts.
+
+    mmcv's RoIAlign (2.1.0 to 2.3.6) reads the memory of a map in this order whatever its strides say: from a
+    channels_last map it takes wrong numbers, silently.
+    """
+    return x.contiguous()

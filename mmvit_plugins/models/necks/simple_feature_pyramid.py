@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from mmvit_plugins.registry import MODELS
 
+from ..layers.memory_format import as_output
+
 __all__ = ["SimpleFeaturePyramid"]
 
 
@@ -82,7 +84,7 @@ class SimpleFeaturePyramid(BaseModule):
 
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Maps of a backbone, the last of which (B, C, H, W) is used -> ``num_outs`` maps, largest first."""
-        outputs = [level(inputs[-1]) for level in self.levels]
+        outputs = [as_output(level(inputs[-1])) for level in self.levels]
         while len(outputs) < self.num_outs:
             outputs.append(F.max_pool2d(outputs[-1], 1, stride=2))
         return tuple(outputs)

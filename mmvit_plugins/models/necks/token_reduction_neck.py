@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mmvit_plugins.registry import MODELS
 
-from ..layers import as_map, as_tokens, checkpoint_module
+from ..layers import as_map, as_output, as_tokens, checkpoint_module
 from ..layers.vit_block import ViTBlock
 from ..token_reduction import TokenMap, TokenReducer
 
@@ -212,7 +212,7 @@ class TokenReductionNeck(BaseModule):
         for number, i in enumerate(self.levels):
             x, delta = inputs[i], self.to_maps[number](mixed[number])
             restored = self.reducers[number].restore(delta, levels[number].token_map)
-            outputs[i] = x + as_map(restored, (x.shape[2], x.shape[3])).to(x.dtype)
+            outputs[i] = as_output(x + as_map(restored, (x.shape[2], x.shape[3])).to(x.dtype))
         return tuple(outputs)
 
     def _reduce(self, number: int, x: Tensor) -> ReducedLevel:
