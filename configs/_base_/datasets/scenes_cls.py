@@ -8,7 +8,7 @@ train_pipeline = [
 ]
 test_pipeline = [dict(type="mmvit_plugins.LoadScene"), dict(type="PackInputs")]
 train_dataloader = dict(
-    batch_size=32,
+    batch_size=16,
     num_workers=0,
     persistent_workers=False,
     collate_fn=dict(type="default_collate"),
