@@ -73,6 +73,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the final trainings (%(default)s)")
     parser.add_argument("--trials", type=int, default=30, help="candidates of each search (%(default)s)")
+    parser.add_argument("--population", type=int, default=8, help="of a generation of the evolution (%(default)s)")
     parser.add_argument("--samples", type=int, default=60, help="validation scenes of a candidate (%(default)s)")
     parser.add_argument("--batch-size", type=int, default=4, help="images of a batch that is timed (%(default)s)")
     parser.add_argument("--rounds", type=int, default=12, help="measurements of a latency (%(default)s)")
@@ -160,7 +161,8 @@ def plan(args: argparse.Namespace, out: Path) -> Iterator[Step]:
     yield Step("table", "search_sparsity", (*search, *timing, "--table-only", *where, *options), out / "latency.json")
     for budget in args.budgets:
         folder = out / f"search_{budget:g}"
-        limits = ("--budget", f"{budget / 100:g}", "--trials", f"{args.trials}", "--samples", f"{args.samples}")
+        limits = ("--budget", f"{budget / 100:g}", "--trials", f"{args.trials}", "--population", f"{args.population}")
+        limits += ("--samples", f"{args.samples}")
         where = ("--out-dir", str(folder))
         yield Step(
             folder.name, "search_sparsity", (*search, *timing, *limits, *where, *options), folder / "report.json"
