@@ -24,7 +24,7 @@ def as_tokens(x: Tensor) -> Tensor:
 def as_output(x: Tensor) -> Tensor:
     """(B, C, H, W) map in any layout -> the same in (B, C, H, W) order in memory, for the heads of the hosts.
 
-    mmcv's RoIAlign (2.1.0 to 2.3.6) reads the memory of a map in this order whatever its strides say: from a
+    mmcv's RoIAlign (seen in 2.3.6) reads the memory of a map in this order whatever its strides say: from a
     channels_last map it takes wrong numbers, silently.
     """
     return x.contiguous()
