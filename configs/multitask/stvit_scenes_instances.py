@@ -7,7 +7,7 @@ layers = ["seg", "depth", "normals", "boundary", "saliency", "camera", "instance
 detector = dict(
     _scope_="mmdet",
     type="MaskRCNN",
-    neck=dict(type="FPN", in_channels=[24, 48, 96, 128], out_channels=64, num_outs=4),
+    neck=dict(type="FPN", in_channels=[24, 48, 96, 128], out_channels=64, num_outs=4, norm_cfg=dict(type="BN")),
     rpn_head=dict(
         type="RPNHead",
         in_channels=64,
@@ -27,9 +27,11 @@ detector = dict(
             finest_scale=28,
         ),
         bbox_head=dict(
-            type="Shared2FCBBoxHead",
+            type="Shared4Conv1FCBBoxHead",
             in_channels=64,
+            conv_out_channels=64,
             fc_out_channels=128,
+            norm_cfg=dict(type="BN"),
             roi_feat_size=7,
             num_classes=4,
             bbox_coder=dict(
@@ -52,6 +54,7 @@ detector = dict(
             in_channels=64,
             conv_out_channels=64,
             num_classes=4,
+            norm_cfg=dict(type="BN"),
             loss_mask=dict(type="CrossEntropyLoss", use_mask=True, loss_weight=1.0),
         ),
     ),

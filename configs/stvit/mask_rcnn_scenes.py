@@ -20,7 +20,16 @@ model = dict(
     ),
     roi_head=dict(
         bbox_roi_extractor=dict(out_channels=64, finest_scale=28),
-        bbox_head=dict(in_channels=64, fc_out_channels=128, num_classes=4),
+        # Convolutions with norms before the fully connected layer, as in "Rethinking ImageNet Pre-training" (arXiv:1811.08883):
+        # with two plain layers the box head had learnt nothing after six epochs.
+        bbox_head=dict(
+            type="Shared4Conv1FCBBoxHead",
+            in_channels=64,
+            conv_out_channels=64,
+            fc_out_channels=128,
+            num_classes=4,
+            norm_cfg=dict(type="BN"),
+        ),
         mask_roi_extractor=dict(out_channels=64, finest_scale=28),
         mask_head=dict(num_convs=2, in_channels=64, conv_out_channels=64, num_classes=4, norm_cfg=dict(type="BN")),
     ),

@@ -15,7 +15,7 @@ test_pipeline = [
     ),
 ]
 train_dataloader = dict(
-    batch_size=8,
+    batch_size=4,
     num_workers=0,
     persistent_workers=False,
     sampler=dict(type="DefaultSampler", shuffle=True),

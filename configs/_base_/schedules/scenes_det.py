@@ -12,5 +12,5 @@ param_scheduler = [
     dict(type="LinearLR", start_factor=1e-2, by_epoch=False, begin=0, end=50),
     dict(type="CosineAnnealingLR", eta_min=0.0, by_epoch=True, begin=0, end=6, T_max=6, convert_to_iter_based=True),
 ]
-auto_scale_lr = dict(enable=False, base_batch_size=8)
+auto_scale_lr = dict(enable=False, base_batch_size=4)
 randomness = dict(seed=0)
