@@ -20,8 +20,8 @@ model = dict(
     ),
     roi_head=dict(
         bbox_roi_extractor=dict(out_channels=64, finest_scale=28),
-        # Convolutions with norms before the fully connected layer, as in "Rethinking ImageNet Pre-training" (arXiv:1811.08883):
-        # with two plain layers the box head had learnt nothing after six epochs.
+        # Convolutions with norms before the fully connected layer, which training from scratch wants ("Rethinking ImageNet
+        # Pre-training", arXiv:1811.08883).
         bbox_head=dict(
             type="Shared4Conv1FCBBoxHead",
             in_channels=64,
