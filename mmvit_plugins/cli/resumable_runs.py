@@ -77,7 +77,10 @@ def train_to_the_end(cfg: Config) -> tuple[dict[str, float], int, float]:
     start = time.monotonic()
     prepare_processes(cfg, "none")
     cfg.log_level = "ERROR"
-    cfg.resume = True
+    # With load_from, mmengine would take "resume" for going on with that file's training.
+    cfg.resume = cfg.get("load_from") is None or any(Path(cfg.work_dir).glob("*.pth"))
+    if cfg.resume:
+        cfg.load_from = None
     cfg.custom_hooks = [*(cfg.get("custom_hooks") or []), dict(type="mmvit_plugins.ConsoleProgressHook", seconds=20.0)]
     with quiet_hosts(cfg.get("default_scope")):
         runner = build_runner(cfg)

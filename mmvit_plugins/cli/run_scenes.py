@@ -127,12 +127,17 @@ def describe_training(cfg: Config) -> dict[str, Any]:
     loader, data = cfg.train_dataloader, cfg.train_dataloader.dataset
     length = ", ".join(f"{value} {key.removeprefix('max_')}" for key, value in loop.items())
     schedule = dict(
-        **loop, batch_size=loader.batch_size, param_scheduler=cfg.param_scheduler, optim_wrapper=cfg.optim_wrapper
+        **loop,
+        pretrained=bool(cfg.get("load_from")),
+        batch_size=loader.batch_size,
+        param_scheduler=cfg.param_scheduler,
+        optim_wrapper=cfg.optim_wrapper,
     )
+    start = f", from {Path(cfg.load_from).name}" if cfg.get("load_from") else ""
     judged = dict(train=data, val=cfg.val_dataloader.dataset, evaluator=cfg.val_evaluator)
     return dict(
         scope=cfg.default_scope,
-        length=f"{length} of {loader.batch_size}",
+        length=f"{length} of {loader.batch_size}{start}",
         schedule=json.loads(json.dumps(schedule)),
         data=json.loads(json.dumps(judged)),
     )
