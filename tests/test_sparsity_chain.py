@@ -38,7 +38,7 @@ def test_plan_runs_in_order_and_nothing_twice(tmp_path: Path) -> None:
         needed = {Path(text.removeprefix("load_from=")) for text in step.arguments if text.endswith(".pth")}
         assert needed <= set(files[:number]), step.name
     names = [step.name for step in steps]
-    assert names[:4] == ["pretrain", "adapt", "table", "search_60"]
+    assert names[0] == "pretrain" and names[4:7] == ["adapt", "table", "search_60"]
     for name in ("dense_256", "dense_128", "unpruned", "uniform_60", "evolved_60", "random_60"):
         assert name in names and f"test_{name}_seed3" in names
     seeded = next(step for step in steps if step.name == "evolved_60_seed3")
@@ -46,13 +46,16 @@ def test_plan_runs_in_order_and_nothing_twice(tmp_path: Path) -> None:
 
 
 def test_equal_total_lengths() -> None:
-    """Adaptation and fine-tuning together are as long as the dense trainings."""
+    """After equal starts, dense models go on for as long as adaptation and fine-tuning take."""
     args = arguments(Path("x"))
+    steps = {step.name: step for step in chain.plan(args, Path("x"))}
     length = {name: chain._load(args, name).train_cfg.max_iters for name in (chain.ADAPT, chain.FINETUNE)}
-    for config in chain.DENSE.values():
-        cfg = chain._load(args, config)
-        assert cfg.train_cfg.max_iters == sum(length.values())
-        assert cfg.param_scheduler[-1].end == cfg.train_cfg.max_iters
+    for name, config in chain.DENSE.items():
+        assert chain._load(args, config).train_cfg.max_iters == 600
+        assert steps[f"start_{name}"].file.name == "iter_600.pth"
+        assert f"train_cfg.max_iters={sum(length.values())}" in steps[name].arguments
+        assert steps[name].arguments[-1] == f"load_from={steps[f'start_{name}'].file}"
+    assert steps["adapt"].arguments[-1] == f"load_from={steps['start_dense_256'].file}"
 
 
 @pytest.mark.parametrize("budget", [0.9, 0.75, 0.6])
@@ -100,7 +103,7 @@ def test_configs_of_the_ratios_found(tmp_path: Path) -> None:
     chain._write_configs(args, tmp_path)
     cfg = Config.fromfile(tmp_path / "configs/evolved_60.py")
     assert cfg.model.backbone.pruning_ratios == [[0.5, 0.5], [0.4, 0.4], [0.1, 0.1, 0.8, 0.8], [0.0, 0.0]]
-    assert cfg.load_from.endswith("adapt/iter_400.pth") and cfg.train_cfg.max_iters == 200
+    assert cfg.load_from.endswith("adapt/iter_200.pth") and cfg.train_cfg.max_iters == 200
     assert Config.fromfile(tmp_path / "configs/uniform_60.py").model.backbone.pruning_ratios == 0.64
     assert MODELS.build(cfg.model.backbone).kept_windows((256, 256))[0][0] == (128, 256)
 

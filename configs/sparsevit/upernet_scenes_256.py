@@ -1,7 +1,7 @@
 # Scenes of 256 x 256 pixels (64 x 64 tokens, 256 windows in stage 1) for the question sparse and high resolution or dense and
 # low resolution; docs/search.md has the answer. Dense here; upernet_scenes_256_{adapt,finetune}.py are SparseViT's steps,
 # upernet_scenes_256_at_{192,128}.py see the same scenes smaller. tools/run_sparsity_chain.py trains and compares them; it starts
-# all of them from the weights of upernet_scenes.py (--cfg-options load_from=FILE), dense and trained at 128 x 128 pixels.
+# the dense ones from the weights of upernet_scenes.py (--cfg-options load_from=FILE), which was trained on small scenes.
 #
 # The search sees the validation scenes, the figures are those of the test scenes. All numbers are ours.
 _base_ = "./upernet_scenes.py"

@@ -1,5 +1,5 @@
 # Search and fine-tuning: tools/search_sparsity.py takes this config and the adapted weights and writes best.py, this config with
-# the ratios found, for 200 iterations of fine-tuning. Adaptation and fine-tuning together are as long as the dense training.
+# the ratios found, for 200 iterations of fine-tuning. Dense models go on for as long as adaptation and fine-tuning take together.
 _base_ = "./upernet_scenes_256.py"
 max_iters = 200
 train_cfg = dict(max_iters=max_iters, val_interval=max_iters)

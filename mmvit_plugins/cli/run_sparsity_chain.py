@@ -124,7 +124,7 @@ def models(args: argparse.Namespace, out: Path) -> Iterator[Model]:
     for seed in args.seeds:
         end = f"_seed{seed}" if seed else ""
         for name, config in DENSE.items():
-            yield Model(name + end, config, out / (name + end) / _checkpoint(args, config))
+            yield Model(name + end, config, out / (name + end) / f"iter_{_second_length(args)}.pth")
         last = _checkpoint(args, FINETUNE)
         yield Model(f"unpruned{end}", str(out / "configs/unpruned.py"), out / f"unpruned{end}" / last, adapted)
         for budget in args.budgets:
@@ -132,6 +132,11 @@ def models(args: argparse.Namespace, out: Path) -> Iterator[Model]:
                 name = f"{kind}_{budget:g}"
                 config = str(out / "configs" / f"{name}.py")
                 yield Model(name + end, config, out / (name + end) / last, adapted, budget)
+
+
+def _second_length(args: argparse.Namespace) -> int:
+    """Iterations after the dense start: of adaptation and fine-tuning together, or of the dense models."""
+    return sum(_length(config, tuple(args.cfg_options)) for config in (ADAPT, FINETUNE))
 
 
 def _checkpoint(args: argparse.Namespace, config: str) -> str:
@@ -152,9 +157,14 @@ def plan(args: argparse.Namespace, out: Path) -> Iterator[Step]:
     """All commands in an order in which they can run; timing and report follow."""
     options = ("--cfg-options", *args.cfg_options) if args.cfg_options else ()
     pretrained, adapted = out / "pretrain" / _checkpoint(args, PRETRAIN), out / "adapt" / _checkpoint(args, ADAPT)
-    loaded = ("--cfg-options", f"load_from={pretrained}", *args.cfg_options)
+    loaded = ("--cfg-options", *args.cfg_options)
     yield Step("pretrain", "train", (PRETRAIN, "--work-dir", str(out / "pretrain"), *options), pretrained)
-    yield Step("adapt", "train", (ADAPT, "--work-dir", str(out / "adapt"), *loaded), adapted)
+    started = {name: out / f"start_{name}" / _checkpoint(args, config) for name, config in DENSE.items()}
+    for name, config in DENSE.items():
+        train = (config, "--work-dir", str(started[name].parent), *loaded, f"load_from={pretrained}")
+        yield Step(f"start_{name}", "train", train, started[name])
+    train = (ADAPT, "--work-dir", str(out / "adapt"), *loaded, f"load_from={started['dense_256']}")
+    yield Step("adapt", "train", train, adapted)
     search = (FINETUNE, str(adapted), "--latency-table", str(out / "latency.json"), "--device", "cpu")
     timing = ("--batch-size", f"{args.batch_size}", "--rounds", f"{args.rounds}")
     where = ("--out-dir", str(out / "search"))
@@ -170,7 +180,11 @@ def plan(args: argparse.Namespace, out: Path) -> Iterator[Step]:
     for model in models(args, out):
         folder = model.checkpoint.parent
         seed = ("--seed", model.name.rpartition("_seed")[2]) if "_seed" in model.name else ()
-        train = (model.config, "--work-dir", str(folder), *seed, *(options if model.start else loaded))
+        train = (model.config, "--work-dir", str(folder), *seed, *options)
+        if model.start is None:
+            length, name = _second_length(args), model.name.partition("_seed")[0]
+            lengths = (f"train_cfg.max_iters={length}", f"train_cfg.val_interval={length}")
+            train = (model.config, "--work-dir", str(folder), *seed, *loaded, *lengths, f"load_from={started[name]}")
         yield Step(model.name, "train", train, model.checkpoint)
         if model.start is not None:
             test = (model.config, str(model.start), "--work-dir", str(folder / "before"))
