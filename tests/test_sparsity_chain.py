@@ -145,5 +145,5 @@ def test_a_step_that_fails_says_why(tmp_path: Path) -> None:
     chain._run(step, False)  # done: nothing runs
     with pytest.raises(UserError, match="percents from 1 to below 100"):
         chain.run_chain(arguments(tmp_path, "--budgets", "0.6"))
-    with pytest.raises(UserError, match="names no step; there are adapt, table"):
+    with pytest.raises(UserError, match="names no step; there are pretrain, start_dense_256"):
         chain.run_chain(arguments(tmp_path, "--only", "dens"))
