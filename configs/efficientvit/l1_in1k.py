@@ -1,6 +1,6 @@
 # EfficientViT-L1 on ImageNet-1k at 224: b1_in1k.py with another size. Published: 84.48 % top-1 (not trained by us).
 # RandAugment n2 m5, mixup or cutmix with alpha 0.2, drop path 0.1, erasing 0.2, MESA
-# (self-distillation from the EMA weights, ratio 2.0, from 25 % of training). Only MESA's ratio and begin are published: see
+# (self-distillation from the EMA weights, ratio 2.0, from 25 % of training). Only MESA's ratio and begin are known to us: see
 # SelfDistillationClassifier for what is ours.
 _base_ = "./b1_in1k.py"
 train_pipeline = [

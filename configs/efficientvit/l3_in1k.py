@@ -1,6 +1,6 @@
 # EfficientViT-L3 on ImageNet-1k at 224: l1_in1k.py with another size. Published: 85.81 % top-1 (not trained by us).
 # RandAugment n2 m6, mixup or cutmix with alpha 0.6, drop path 0.1, erasing 0.2, MESA
-# (self-distillation from the EMA weights, ratio 3.5, from 25 % of training). Only MESA's ratio and begin are published: see
+# (self-distillation from the EMA weights, ratio 3.5, from 25 % of training). Only MESA's ratio and begin are known to us: see
 # SelfDistillationClassifier for what is ours.
 _base_ = "./l1_in1k.py"
 train_pipeline = [

@@ -211,7 +211,7 @@ def _constants(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]
         if any(entry["data"] == data for entry in found):
             continue
         entry: dict[str, Any] = dict(scope=scope, data=data)
-        if scope == "mmdet":  # boxes at constant places match nothing at IoU 0.5 and above, so the best is none
+        if scope == "mmdet":  # no constant set of boxes is tried: the row stands for a detector that finds nothing
             entry.update(label="no boxes", metrics=dict.fromkeys(TASKS[scope][1], 0.0))
         else:
             with quiet_hosts(scope):

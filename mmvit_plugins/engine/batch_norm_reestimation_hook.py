@@ -25,7 +25,7 @@ class BatchNormReestimationHook(Hook):
     With an ``EMAHook`` they are those of its averaged weights, which are what is validated and saved: averaging the
     statistics of other weights, seen at other sizes, is not the same. MMPretrain's ``PreciseBNHook`` does it for the
     weights in training. Images come from the training loader at its own size, unmixed; the mean is over batches of all
-    processes. Source: EfficientViT's ImageNet recipe; their number of images is not published.
+    processes. Source: EfficientViT's ImageNet recipe; their number of images is not known to us.
 
     Args:
         num_samples: images to look at, of all processes together; a short training set is looked at once.

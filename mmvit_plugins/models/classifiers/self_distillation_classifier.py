@@ -40,8 +40,8 @@ class SelfDistillationClassifier(ImageClassifier):
     The averaged weights are mmengine's ``EMAHook``'s; ``mmvit_plugins.SelfDistillationHook`` hands them over while they
     are to be learnt from (EfficientViT: from a quarter of training on). Without the hook this is ``ImageClassifier``.
     Source: Du et al., *Sharpness-Aware Training for Free*, NeurIPS 2022 (arXiv:2205.14083), as used in EfficientViT's
-    recipe for L1 to L3, of which only the ratios are published: the loss between the two, the same function as the
-    classification loss's, and the temperature of 1 are ours.
+    recipe for L1 to L3, of which we know the ratios and the begin only: the loss between the two, the same function as
+    the classification loss's, and the temperature of 1 are ours.
 
     Args:
         distillation: ``ratio`` (default 1) and ``temperature`` (default 1).
