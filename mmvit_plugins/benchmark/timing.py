@@ -44,16 +44,15 @@ def interleaved_seconds(
     """
     if rounds < 1 or warmup < 0:
         raise ValueError(f"rounds must be at least 1 and warmup at least 0, got {rounds} and {warmup}")
-    repeats: dict[str, int] = {}
-    for name, call in calls.items():
+    for call in calls.values():
         for _ in range(warmup):
             call()
-        taken = seconds_of(call, device)
-        repeats[name] = max(1, min(20, round(shortest / max(taken, 1e-6))))
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
-            times[name].append(min(seconds_of(call, device) for _ in range(repeats[name])))
+            first = seconds_of(call, device)
+            more = min(20, round(shortest / max(first, 1e-6))) - 1
+            times[name].append(min([first, *(seconds_of(call, device) for _ in range(more))]))
             advance()
     return times
 

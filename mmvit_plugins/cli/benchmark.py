@@ -29,8 +29,8 @@ EXAMPLES = """examples:
   %(prog)s --plot work_dirs/benchmark --accuracy ours=metrics.json other=metrics2.json --metric mIoU --cost latency_ms
 
 MACs are multiply-adds, FLOPs are twice as many: both are named. Attention is counted, fused or not. In each round every
-model is timed in turn, so that ratios hold on a machine whose speed drifts; medians are printed. Run it on an otherwise
-idle machine all the same."""
+model is timed in turn, so that all see the same machine; medians are printed, and ratios of the fastest rounds. Run it on an
+otherwise idle machine all the same."""
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -117,9 +117,10 @@ def measure(subjects: list[Subject], setting: Setting, args: argparse.Namespace,
     from mmvit_plugins.benchmark import interleaved_seconds
     from mmvit_plugins.benchmark.memory import peak_mib
 
-    calls = {subject.name: subject.step(setting) for subject in subjects}
     task = progress.add_task(str(setting), total=args.rounds * len(subjects))
     try:
+        flops = {subject.name: _flops_per_image(subject, setting, args) for subject in subjects}
+        calls = {subject.name: subject.step(setting) for subject in subjects}
         times = interleaved_seconds(
             calls, args.rounds, args.warmup, args.device, advance=lambda: progress.advance(task)
         )
@@ -135,8 +136,7 @@ def measure(subjects: list[Subject], setting: Setting, args: argparse.Namespace,
         row = dict(
             name=subject.name, config=subject.source["config"], **setting.as_dict(), parameters=subject.parameters
         )
-        flops = _flops_per_image(subject, setting, args)
-        row.update(flops=round(flops), macs=round(flops / 2))
+        row.update(flops=round(flops[subject.name]), macs=round(flops[subject.name] / 2))
         row.update(
             latency_ms=round(median * 1e3, 3),
             images_per_s=round(setting.batch / median, 2),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mmvit_plugins.checkpoints import OfficialPretrained
-from mmvit_plugins.models.backbones.tome import ARCHS as TOME_ARCHS
+from mmvit_plugins.models.backbones.plain_vit import ARCHS as TOME_ARCHS
 from mmvit_plugins.models.token_reduction import (
     TokenMap,
     bipartite_soft_matching,

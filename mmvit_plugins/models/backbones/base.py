@@ -9,7 +9,7 @@ from mmengine.model import BaseModule
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = ["HierarchicalBackbone", "resolve_arch", "resolve_out_indices"]
+__all__ = ["FreezableBackbone", "HierarchicalBackbone", "resolve_arch", "resolve_out_indices"]
 
 
 def resolve_arch(arch: str | Mapping[str, Any], table: Mapping[str, Mapping[str, Any]], who: str) -> dict[str, Any]:
@@ -46,7 +46,45 @@ def resolve_out_indices(out_indices: int | Sequence[int], num_stages: int, who: 
     return resolved
 
 
-class HierarchicalBackbone(BaseModule):
+class FreezableBackbone(BaseModule):
+    """Base of all backbones: the first stages can be frozen. A subclass sets ``frozen_stages`` and calls
+    :meth:`freeze` at the end of its ``__init__``."""
+
+    frozen_stages = -1
+
+    def set_frozen_stages(self, frozen_stages: int, num_stages: int) -> None:
+        """Store ``frozen_stages``; :meth:`freeze` applies it once everything is built.
+
+        Raises:
+            ValueError: not from -1 (nothing) to ``num_stages`` - 1.
+        """
+        if type(frozen_stages) is not int or not -1 <= frozen_stages < num_stages:
+            raise ValueError(
+                f"frozen_stages of {type(self).__name__} must be from -1 (nothing) to {num_stages - 1}, "
+                f"got {frozen_stages!r}"
+            )
+        self.frozen_stages = frozen_stages
+
+    def frozen_parts(self, upto: int) -> list[nn.Module]:
+        """The stem and stages 0 to ``upto``, as far as they are built."""
+        raise NotImplementedError
+
+    def freeze(self) -> None:
+        """Apply ``frozen_stages``."""
+        if self.frozen_stages >= 0:
+            for part in self.frozen_parts(self.frozen_stages):
+                part.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> FreezableBackbone:
+        """As ``nn.Module.train``, but frozen parts stay in eval mode."""
+        super().train(mode)
+        if mode and self.frozen_stages >= 0:
+            for part in self.frozen_parts(self.frozen_stages):
+                part.eval()
+        return self
+
+
+class HierarchicalBackbone(FreezableBackbone):
     """Base of backbones with stages: outputs, freezing and train mode.
 
     A subclass sets ``self.out_channels`` and ``self.out_strides`` (one entry for each of ``out_indices``), builds
@@ -77,30 +115,12 @@ class HierarchicalBackbone(BaseModule):
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         self.out_indices = resolve_out_indices(out_indices, num_stages, type(self).__name__)
-        if type(frozen_stages) is not int or not -1 <= frozen_stages < num_stages:
-            raise ValueError(
-                f"frozen_stages of {type(self).__name__} must be from -1 (nothing) to {num_stages - 1}, "
-                f"got {frozen_stages!r}"
-            )
-        self.frozen_stages = frozen_stages
+        self.set_frozen_stages(frozen_stages, num_stages)
         self.norm_eval = norm_eval
-
-    def frozen_parts(self, upto: int) -> list[nn.Module]:
-        """The stem and stages 0 to ``upto``, as far as they are built."""
-        raise NotImplementedError
-
-    def freeze(self) -> None:
-        """Apply ``frozen_stages``; called at the end of a subclass's ``__init__``."""
-        if self.frozen_stages >= 0:
-            for part in self.frozen_parts(self.frozen_stages):
-                part.requires_grad_(False)
 
     def train(self, mode: bool = True) -> HierarchicalBackbone:
         """As ``nn.Module.train``, but frozen parts (and all batch norms with ``norm_eval``) stay in eval mode."""
         super().train(mode)
-        if mode and self.frozen_stages >= 0:
-            for part in self.frozen_parts(self.frozen_stages):
-                part.eval()
         if mode and self.norm_eval:
             for module in self.modules():
                 if isinstance(module, _BatchNorm):

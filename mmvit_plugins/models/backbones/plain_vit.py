@@ -20,9 +20,27 @@ from torch import Tensor, nn
 
 from mmvit_plugins.environment import require
 
-__all__ = ["MMPretrainViT", "TimmViT", "build_plain_vit", "plain_vit_parts"]
+__all__ = ["ARCHS", "MMPretrainViT", "TimmViT", "build_plain_vit", "plain_vit_parts"]
 
 OUT_TYPES = ("cls_token", "featmap", "avg_featmap", "raw")
+
+
+def _arch(embed_dims: int, num_layers: int, num_heads: int) -> dict[str, int]:
+    return dict(embed_dims=embed_dims, num_layers=num_layers, num_heads=num_heads, feedforward_channels=4 * embed_dims)
+
+
+# Plain ViTs of MMPretrain's VisionTransformer; DeiT's and timm's names. `mini` (1 M parameters) is ours.
+ARCHS: dict[str, dict[str, int]] = {
+    "mini": _arch(128, 6, 4),
+    "deit_tiny": _arch(192, 12, 3),
+    "deit_small": _arch(384, 12, 6),
+    "deit_base": _arch(768, 12, 12),
+    "vit_tiny": _arch(192, 12, 3),
+    "vit_small": _arch(384, 12, 6),
+    "vit_base": _arch(768, 12, 12),
+    "vit_large": _arch(1024, 24, 16),
+    "vit_huge": _arch(1280, 32, 16),
+}
 
 
 def build_plain_vit(config: Mapping[str, Any]) -> nn.Module:

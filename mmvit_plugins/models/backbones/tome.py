@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -27,32 +26,14 @@ from ..token_reduction import TokenMap, merge_schedule
 from ..token_reduction.merge_map import take_rows
 from ..token_reduction.super_tokens import from_cells
 from ..token_reduction.window_tome import join_windows, split_windows
-from .base import resolve_arch, resolve_out_indices
-from .plain_vit import OUT_TYPES, build_plain_vit, plain_vit_parts
+from .base import FreezableBackbone, resolve_arch, resolve_out_indices
+from .plain_vit import ARCHS, OUT_TYPES, build_plain_vit, plain_vit_parts
 
-__all__ = ["ARCHS", "ToMe"]
-
-
-def _arch(embed_dims: int, num_layers: int, num_heads: int) -> dict[str, int]:
-    return dict(embed_dims=embed_dims, num_layers=num_layers, num_heads=num_heads, feedforward_channels=4 * embed_dims)
-
-
-# Plain ViTs of MMPretrain's VisionTransformer; DeiT's and timm's names. `mini` (1 M parameters) is ours.
-ARCHS: dict[str, dict[str, int]] = {
-    "mini": _arch(128, 6, 4),
-    "deit_tiny": _arch(192, 12, 3),
-    "deit_small": _arch(384, 12, 6),
-    "deit_base": _arch(768, 12, 12),
-    "vit_tiny": _arch(192, 12, 3),
-    "vit_small": _arch(384, 12, 6),
-    "vit_base": _arch(768, 12, 12),
-    "vit_large": _arch(1024, 24, 16),
-    "vit_huge": _arch(1280, 32, 16),
-}
+__all__ = ["ToMe"]
 
 
 @MODELS.register_module()
-class ToMe(BaseModule):
+class ToMe(FreezableBackbone):
     """Token merging in a plain ViT: MMPretrain's VisionTransformer, DistilledVisionTransformer, DeiT3, MoCoV3ViT, or
     timm's ViTs through TIMMBackbone. Parameters are those of the inner model, below ``model.``.
 
@@ -135,9 +116,8 @@ class ToMe(BaseModule):
         blocks = self.parts.blocks(self.model)
         depth = len(blocks)
         self.out_indices = resolve_out_indices(given, depth, "ToMe")
-        if type(frozen_stages) is not int or not -1 <= frozen_stages < depth:
-            raise ValueError(f"frozen_stages of ToMe must be from -1 (nothing) to {depth - 1}, got {frozen_stages!r}")
-        self.frozen_stages, self.with_cp = frozen_stages, with_cp
+        self.set_frozen_stages(frozen_stages, depth)
+        self.with_cp = with_cp
         self.r, self.threshold, self.prop_attn = self._schedule(r, threshold, depth), threshold, prop_attn
         self.window_size, self.global_blocks = self._windows(window_size, global_blocks, depth)
         dim, stride = self.parts.geometry(self.model)
@@ -146,7 +126,7 @@ class ToMe(BaseModule):
         if self.out_indices[-1] < depth - 1:
             del blocks[self.out_indices[-1] + 1 :]
             self.parts.drop_final_norm(self.model)
-        self._freeze()
+        self.freeze()
 
     @staticmethod
     def _inner_config(
@@ -314,22 +294,13 @@ class ToMe(BaseModule):
         late = [part for name, part in inner.named_children() if name in behind and upto >= self.out_indices[-1]]
         return [*(p for p in other if p not in [inner._modules.get(n) for n in behind]), *late, *blocks[: upto + 1]]
 
-    def _freeze(self) -> None:
-        if self.frozen_stages < 0:
-            return
-        for part in self.frozen_parts(self.frozen_stages):
-            part.requires_grad_(False)
-        for parameter in getattr(self.model, "timm_model", self.model)._parameters.values():  # class token, positions
-            if parameter is not None:
-                parameter.requires_grad_(False)
-
-    def train(self, mode: bool = True) -> ToMe:
-        """As ``nn.Module.train``, but frozen parts stay in eval mode."""
-        super().train(mode)
-        if mode and self.frozen_stages >= 0:
-            for part in self.frozen_parts(self.frozen_stages):
-                part.eval()
-        return self
+    def freeze(self) -> None:
+        """Apply ``frozen_stages``, to the class token and positions as well."""
+        super().freeze()
+        if self.frozen_stages >= 0:
+            for parameter in getattr(self.model, "timm_model", self.model)._parameters.values():
+                if parameter is not None:
+                    parameter.requires_grad_(False)
 
     def get_layer_depth(self, param_name: str, prefix: str = "") -> tuple[int, int]:
         """Depth of a parameter and number of depths, for MMPretrain's layer-wise learning rates: embedding 0, block i
