@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["benchmark", "main"]
 
 EXAMPLES = """examples:
-  %(prog)s configs/stvit/in1k.py configs/benchmark/swin_tiny.py --part backbone --sizes 224 512 1024 --compare swin_tiny
+  %(prog)s stvit/in1k.py benchmark/swin_tiny.py --part backbone --sizes 224 512 1024 --compare benchmark/swin_tiny
   %(prog)s ours=configs/stvit/upernet_scenes.py --sizes 128x256 --mode inference train --dtype float32 bfloat16
   %(prog)s --plot work_dirs/benchmark --accuracy ours=metrics.json other=metrics2.json --metric mIoU --cost latency_ms
 
 MACs are multiply-adds, FLOPs are twice as many: both are named. Attention is counted, fused or not. In each round every
-model is timed in turn, so that all see the same machine; medians are printed, and ratios of the fastest rounds. Run it on an
-otherwise idle machine all the same."""
+model is timed in turn, so that all see the same machine; medians are printed, and ratios of the fastest rounds. Run it
+on an otherwise idle machine all the same."""
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
