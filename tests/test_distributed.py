@@ -18,8 +18,10 @@ from backbone_cases import backbone_cases, image
 from hosts import require_host
 from test_backbone_training import OUTPUTS, gradients, loss_of
 from test_resume import run, runner_for
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from mmvit_plugins.registry import MODELS
 
 PROCESSES = 2
 VARIANTS = [(find, with_cp) for find in (False, True) for with_cp in (False, True)]
@@ -51,6 +53,30 @@ def resumed_run(folder: Path) -> dict[str, Any]:
     return dict(straight=straight, before=before, after=after, weights=weights, resumed=resumed)
 
 
+def shaping_case() -> tuple[Tensor, nn.Linear, nn.Module]:
+    """Inputs of 6 images, a gate, and its loss."""
+    torch.manual_seed(0)
+    loss = MODELS.build(dict(type="mmvit_plugins.BatchShapingLoss", target=0.3, grid=(2, 2)))
+    return torch.randn(6, 5), nn.Linear(5, 4), loss
+
+
+def shaping_gradients(rank: int | None) -> dict[str, Tensor]:
+    """Gradients of gate and priors: of a process of two through DDP, or (rank None) of one with the whole batch."""
+    x, gate, loss = shaping_case()
+    both = nn.ModuleList([gate, loss])
+    if rank is not None:
+        x = x.chunk(PROCESSES)[rank]
+    sum(loss(gate(x).sigmoid(), (2, 2)).values()).backward()
+    grads = {name: p.grad.clone() for name, p in both.named_parameters()}
+    if rank is not None:  # what DDP does
+        for grad in grads.values():
+            dist.all_reduce(grad)
+            grad /= PROCESSES
+        uneven = gate(torch.randn(2 + rank, 5)).sigmoid()
+        assert all(value.isfinite() for value in loss(uneven, (2, 2)).values())
+    return grads
+
+
 def work(rank: int, folder: Path) -> None:
     """One of the processes: everything that needs two is done in one start, since each start imports PyTorch."""
     torch.set_num_threads(1)
@@ -64,6 +90,7 @@ def work(rank: int, folder: Path) -> None:
             results[str(job)] = gradients_in_parallel(rank, job[1], job[2], changes)
         except RuntimeError:
             results[str(job)] = traceback.format_exc()
+    results["shaping"] = shaping_gradients(rank)
     results["resume"] = resumed_run(folder)
     torch.save(results, folder / f"rank{rank}.pt")
     dist.destroy_process_group()
@@ -100,6 +127,14 @@ def test_gradients_equal_those_of_one_process(results: list, name: str, find: bo
 def test_no_parameter_is_unused_for_any_outputs(results: list, name: str, out_indices: tuple[int, ...]) -> None:
     whole = CASES[name].build(norm_eval=True, out_indices=out_indices).train()
     check(results, ("outputs", name, False, out_indices), gradients(whole, shared_batch()))
+
+
+def test_batch_shaping_sees_the_batch_of_all_processes(results: list) -> None:
+    wanted = shaping_gradients(None)
+    for result in results:
+        for name, grad in wanted.items():
+            torch.testing.assert_close(result["shaping"][name], grad, rtol=1e-5, atol=1e-8)
+    assert wanted["0.weight"].abs().max() > 1e-4
 
 
 def test_a_resume_repeats_the_draws_of_every_process(results: list) -> None:

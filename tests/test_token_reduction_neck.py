@@ -188,6 +188,17 @@ def test_tokens_and_pooled_tokens_for_classification(name: str) -> None:
         torch.testing.assert_close(neck(x[:1])[0], level.token_map.restore(z).mean(dim=1))
 
 
+def test_pooling_a_level_that_keeps_nothing_gives_zeros() -> None:
+    """Half of a single window is none."""
+    config = dict(type="mmvit_plugins.WindowPruning", window=7)
+    neck = MODELS.build(
+        dict(type="mmvit_plugins.TokenReductionNeck", in_channels=[8, 16], reducer=config, embed_dims=16, num_heads=2)
+        | dict(output="pooled")
+    )
+    first, second = neck((numbers(2, 8, 14, 14), numbers(2, 16, 7, 7)))
+    assert torch.equal(second, torch.zeros(2, 16)) and first.isfinite().all() and first.any()
+
+
 def test_feeds_the_linear_head_of_mmpretrain() -> None:
     require_host("mmpretrain")
     from mmengine.registry import DefaultScope

@@ -12,6 +12,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from mmengine import dist
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
@@ -59,6 +60,23 @@ def cdf_distance(values: Tensor, cdf: Tensor) -> Tensor:
     return (ranks.view(-1, *[1] * (values.dim() - 1)) - cdf.gather(0, order)).square().mean(dim=0)
 
 
+def _of_all_processes(values: Tensor) -> Tensor:
+    """Values (N, K) of this process -> those of all processes (world size * N, K), if all have as many; else its own.
+
+    The gradient of its own values is multiplied by the number of processes, since DDP divides the sum of gradients by
+    it: a step is that of one process with the whole batch.
+    """
+    world = dist.get_world_size()
+    if world == 1:
+        return values
+    shapes = dist.all_gather(torch.tensor(values.shape, device=values.device))
+    if any(not torch.equal(shape, shapes[0]) for shape in shapes):
+        return values
+    parts = dist.all_gather(values.detach().contiguous())
+    parts[dist.get_rank()] = values * world - values.detach() * (world - 1)
+    return torch.cat(parts)
+
+
 @MODELS.register_module()
 class BatchShapingLoss(BaseModule):
     """Generalised batch shaping (GBaS): L = w (L_prior + L_hyper + 0.1 mean tau).
@@ -68,7 +86,9 @@ class BatchShapingLoss(BaseModule):
     the target share and whose standard deviation says how far positions may differ. mu and tau are sigmoids of free
     parameters; a penalty pulls tau down (weight 0.1 in the released demo).
 
-    Ours: mu starts at the target; for grids other than ``grid`` the free parameters are interpolated.
+    Ours: mu starts at the target; for grids other than ``grid`` the free parameters are interpolated; the batch is that
+    of all processes (``sync``). A batch of few images has too few values for a target far from 0.5: with two images and
+    a target of 0.25 the loss alone ends at a share of 0.09, with one image at 0 (docs/msvit.md).
 
     Args:
         target: share of coarse tokens, in (0, 1).
@@ -78,6 +98,8 @@ class BatchShapingLoss(BaseModule):
         reduction: over positions; ``'mean'`` (the released function) or ``'sum'`` (the notebook's formula, larger by
             the number of positions). Over the values of an array it is always the mean.
         loss_weight: w.
+        sync: gather the gate values of all processes (if all have batches and grids of one size), as SyncBatchNorm
+            does; a step with several processes is then that of one with the whole batch.
 
     Raises:
         ValueError: an argument is outside its legal values.
@@ -91,6 +113,7 @@ class BatchShapingLoss(BaseModule):
         temperature_weight: float = 0.1,
         reduction: str = "mean",
         loss_weight: float = 1.0,
+        sync: bool = True,
     ) -> None:
         super().__init__()
         if not 0 < target < 1 or not hyper_std > 0 or not loss_weight >= 0 or not temperature_weight >= 0:
@@ -103,7 +126,7 @@ class BatchShapingLoss(BaseModule):
         if len(grid) != 2 or min(grid) < 1:
             raise ValueError(f"grid must be a height and a width of at least 1, got {grid!r}")
         self.target, self.hyper_std, self.temperature_weight = target, hyper_std, temperature_weight
-        self.reduction, self.loss_weight = reduction, loss_weight
+        self.reduction, self.loss_weight, self.sync = reduction, loss_weight, sync
         self.mean = nn.Parameter(torch.full(tuple(grid), math.log(target / (1 - target))))
         self.temperature = nn.Parameter(torch.zeros(tuple(grid)))
 
@@ -123,7 +146,7 @@ class BatchShapingLoss(BaseModule):
             grid: (h, w) of the coarse patches.
         """
         with torch.autocast(values.device.type, enabled=False):
-            values = values.float()
+            values = _of_all_processes(values.float()) if self.sync else values.float()
             mean, temperature = self.prior(grid)
             prior = cdf_distance(values, relaxed_bernoulli_cdf(values, mean, temperature))
             prior = prior.mean() if self.reduction == "mean" else prior.sum()

@@ -89,7 +89,7 @@ class TokenReductionNeck(BaseModule):
         drop_path_rate: rate of their branches.
         output: ``'maps'``; or, for heads that need no maps, ``'tokens'``: the mixed tokens (B, M, D), one entry for
             each level or one for all with ``cross_level``; or ``'pooled'``: their mean (B, D), each weighted by the
-            places it stands for, what MMPretrain's LinearClsHead takes.
+            places it stands for, what MMPretrain's LinearClsHead takes; of a level whose reducer keeps nothing: zeros.
         with_cp: recompute the blocks' activations in the backward pass.
         init_cfg: mmengine's initialisation config; default: truncated normal of 0.02 for linear layers, 0 for V_l.
 
@@ -203,7 +203,7 @@ class TokenReductionNeck(BaseModule):
             sizes = [level.size for level in levels]
             sizes = [torch.cat(sizes, dim=1)] if self.cross_level else sizes
             return tuple(
-                torch.einsum("bmd,bm->bd", z, (s / s.sum(dim=1, keepdim=True)).to(z.dtype))
+                torch.einsum("bmd,bm->bd", z, (s / s.sum(dim=1, keepdim=True).clamp_min(1e-6)).to(z.dtype))
                 for z, s in zip(mixed, sizes, strict=True)
             )
         if self.cross_level:
