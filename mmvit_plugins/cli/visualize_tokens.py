@@ -1,10 +1,10 @@
-"""Draw the super tokens of an image as coloured regions with borders, stage by stage."""
+"""Draw which tokens of an image a backbone or a neck groups, as coloured regions with borders, stage by stage."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +30,12 @@ EXAMPLES = """examples:
   %(prog)s photo.jpg                 random weights: the regions follow little more than the grid
   %(prog)s                           a built-in scene
   %(prog)s --compare stvit/upernet_scenes=stvit.pth tome/upernet_scenes@6    one picture of each, side by side
+  %(prog)s --config token_reduction_neck/upernet_scenes --part neck          what its token-reduction neck groups
 
 written to --out-dir (default: token_pictures):
   NAME_tokens.png     the image and all stages side by side
   NAME_stage1.png     one stage, pixel by pixel
+  NAME_neck_...png    with --part neck
   NAME_methods.png    with --compare"""
 
 
@@ -74,6 +76,12 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = make_parser("visualize_tokens", __doc__ or "", EXAMPLES)
     parser.add_argument("images", nargs="*", metavar="IMAGE_OR_FOLDER", help="without any: a built-in scene")
     parser.add_argument("--config", help="a config of any task; its backbone is drawn")
+    parser.add_argument(
+        "--part",
+        choices=("backbone", "neck"),
+        default="backbone",
+        help="whose tokens: the backbone's, or those of the TokenReductionNeck of the config (%(default)s)",
+    )
     parser.add_argument("--checkpoint", help="weights: of the config, or official ones of --arch; default: random")
     parser.add_argument("--backbone", default="STViT", help="a backbone of ours, without --config (%(default)s)")
     parser.add_argument("--arch", default="small", help="its variant, without --config (%(default)s)")
@@ -83,7 +91,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="CONFIG[=CHECKPOINT][@STAGE]",
         help="several configs in one picture, each with one stage (default: its first that groups tokens)",
     )
-    parser.add_argument("--stages", type=int, nargs="+", metavar="N", help="from 1; default: all that group tokens")
+    parser.add_argument(
+        "--stages", type=int, nargs="+", metavar="N", help="stages or levels from 1; default: all that group"
+    )
     parser.add_argument(
         "--style",
         choices=("mean", "distinct"),
@@ -101,32 +111,56 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def build_backbone(args: argparse.Namespace) -> tuple[nn.Module, Normalisation, str]:
-    """The backbone in eval mode on its device, how its input is normalised, and where its weights come from.
+    """What is drawn, in eval mode on its device, how its input is normalised, and where its weights come from.
+
+    Returns:
+        First the backbone, or with ``--part neck`` a :class:`NeckTokens` of it and the config's necks.
 
     Raises:
-        UserError: the backbone is unknown, or has no token maps.
+        UserError: the backbone is unknown, it has no token maps, or none of the necks has.
     """
     import torch
 
     torch.manual_seed(args.seed)
     device = choose_device(args.device)
     if args.config:
-        cfg = load_config(args)
-        if args.checkpoint:
-            predictor = Predictor(cfg, args.checkpoint, device)
-            backbone, source = predictor.model.backbone, predictor.report
-        else:
-            backbone = _build(dict(cfg.model.backbone, init_cfg=None), cfg.get("default_scope"))
-            source = "random weights"
-        normalise = Normalisation.of_config(cfg.model.get("data_preprocessor") or cfg.get("data_preprocessor"))
+        backbone, normalise, source = _from_config(args, device)
+    elif args.part == "neck":
+        raise UserError("--part neck needs --config (or --compare): a neck belongs to a whole model")
     else:
         config = dict(type=f"mmvit_plugins.{args.backbone}", arch=args.arch)
         if args.checkpoint:
             config["init_cfg"] = dict(type="mmvit_plugins.OfficialPretrained", checkpoint=args.checkpoint)
         backbone, normalise, source = _build(config, None), Normalisation(), args.checkpoint or "random weights"
     if not hasattr(backbone, "token_maps"):
-        raise UserError(f"{type(backbone).__name__} has no token_maps(): it groups no tokens that could be drawn")
+        hint = "; its neck may (--part neck)" if args.config else ""
+        raise UserError(f"{type(backbone).__name__} has no token_maps(): it groups no tokens that could be drawn{hint}")
     return backbone.to(device).eval(), normalise, source
+
+
+def _from_config(args: argparse.Namespace, device: str) -> tuple[nn.Module, Normalisation, str]:
+    """:func:`build_backbone` of ``--config``."""
+    from mmvit_plugins.visualization.neck_tokens import NeckTokens, list_necks
+
+    cfg, wants_neck = load_config(args), args.part == "neck"
+    if args.checkpoint:
+        predictor = Predictor(cfg, args.checkpoint, device)
+        part, source = predictor.model.backbone, predictor.report
+        necks = list_necks(getattr(predictor.model, "neck", None)) if wants_neck else []
+    else:
+        scope, configs = cfg.get("default_scope"), cfg.model.get("neck") or []
+        part, source = _build(dict(cfg.model.backbone, init_cfg=None), scope), "random weights"
+        configs = [configs] if isinstance(configs, Mapping) else configs
+        necks = [_build(dict(config), scope) for config in configs] if wants_neck else []
+    if wants_neck:
+        try:
+            part = NeckTokens(part, necks)
+        except ValueError as error:
+            raise UserError(
+                f"--part neck: config {args.config}: {error}. Take one such as token_reduction_neck/upernet_scenes, or "
+                "leave out --part neck for its backbone"
+            ) from error
+    return part, Normalisation.of_config(cfg.model.get("data_preprocessor") or cfg.get("data_preprocessor")), source
 
 
 def _build(config: dict, scope: str | None) -> nn.Module:
@@ -142,21 +176,29 @@ def _build(config: dict, scope: str | None) -> nn.Module:
 def draw_stages(
     backbone: nn.Module, image: np.ndarray, normalise: Normalisation, style: str, scale: int, borders: bool = True
 ) -> Iterator[tuple[int, str, np.ndarray]]:
-    """Draw the token maps of every stage that has some.
+    """Draw the token maps of every stage that has some; of every level, for a :class:`NeckTokens`.
 
     Yields:
-        Number of the stage from 1, a title, and the (H * scale, W * scale, 3) uint8 picture.
+        Number of the stage or level from 1, a title, and the (H * scale, W * scale, 3) uint8 picture.
     """
     from mmvit_plugins.visualization import draw_token_regions
 
     device = next(backbone.parameters()).device
     strides = dict(zip(backbone.out_indices, backbone.out_strides, strict=True))
+    names = getattr(backbone, "reduced_names", {})
     for stage, token_map, grid, cells in backbone.token_maps(normalise(image).to(device)):
         border = (255, 255, 255) if borders else None
         picture = draw_token_regions(image, token_map, grid, style, strides.get(stage), scale, border)
-        what = getattr(backbone, "reduced_name", "super tokens")
-        title = f"stage {stage + 1}: {_how_many(token_map, cells)} {what} of {grid[0]} x {grid[1]} tokens"
+        what = names.get(stage) or getattr(backbone, "reduced_name", "super tokens")
+        title = (
+            f"{_part_name(backbone)} {stage + 1}: {_how_many(token_map, cells)} {what} of {grid[0]} x {grid[1]} tokens"
+        )
         yield stage + 1, title, picture
+
+
+def _part_name(backbone: nn.Module) -> str:
+    """What its maps belong to: "stage", or "neck level"."""
+    return getattr(backbone, "part_name", "stage")
 
 
 def _how_many(token_map: TokenMap, cells: tuple[int, int]) -> str:
@@ -210,9 +252,12 @@ def _draw_methods(models: list[Any], image: np.ndarray, scale: int, args: argpar
         stages = {n: (t, p) for n, t, p in draw_stages(backbone, image, normalise, args.style, scale)}
         number = next(iter(stages), None) if wanted is None else wanted
         if number not in stages:
-            raise UserError(f"{spec}: no tokens are grouped in stage {wanted or 'of any number'}; in {sorted(stages)}")
+            part, which = _part_name(backbone), wanted or "of any number"
+            raise UserError(f"{spec}: no tokens are grouped in {part} {which}; in {sorted(stages)}")
         title, picture = stages[number]
-        panel.append((f"{type(backbone).__name__}\n{title}", picture))
+        # All necks are of one class, so that their configs tell them apart.
+        name = "/".join(Path(spec.partition("=")[0].partition("@")[0].removesuffix(".py")).parts[-2:])
+        panel.append((f"{name if args.part == 'neck' else type(backbone).__name__}\n{title}", picture))
     return panel
 
 
@@ -229,7 +274,8 @@ def visualize(args: argparse.Namespace) -> int:
     else:
         with quiet_hosts():
             backbone, normalise, source = build_backbone(args)
-        print(f"{type(backbone).__name__}: {source}")
+        drawn = f"necks of {args.config}" if args.part == "neck" else type(backbone).__name__
+        print(f"{drawn}: {source}")
     import mmcv
 
     from mmvit_plugins.engine import DamagedFileError
@@ -251,12 +297,14 @@ def visualize(args: argparse.Namespace) -> int:
             continue
         for number, title, picture in draw_stages(backbone, image, normalise, args.style, scale, not args.no_borders):
             if args.stages is None or number in args.stages:
-                mmcv.imwrite(picture[..., ::-1], str(out_dir / stem.with_name(f"{stem.name}_stage{number}.png")))
+                file = stem.with_name(f"{stem.name}_{_part_name(backbone).replace(' ', '_')}{number}.png")
+                mmcv.imwrite(picture[..., ::-1], str(out_dir / file))
                 panel.append((title, picture))
         if len(panel) == 1:
-            name = type(backbone).__name__
-            raise UserError(f"nothing to draw: {name} groups no tokens in stages {args.stages or 'of any number'}")
-        print(f"wrote {draw_panel(panel, out_dir / stem.with_name(f'{stem.name}_tokens.png'))}")
+            part, which = _part_name(backbone), args.stages or "of any number"
+            raise UserError(f"nothing to draw: {drawn} groups no tokens in {part}s {which}")
+        name = f"{stem.name}_{'neck_' if args.part == 'neck' else ''}tokens.png"
+        print(f"wrote {draw_panel(panel, out_dir / stem.with_name(name))}")
     return 1 if failures else 0
 
 

@@ -27,9 +27,9 @@ def token_regions(
         token_map: association of the tokens of one feature map.
         grid: (h, w) of the tokens.
         image_size: (H, W) in pixels.
-        stride: side of a token in pixels; by default that of the smallest square tokens that cover the image. A
-            backbone
-            pads to whole tokens at the right and bottom, so the last row may stick out.
+        stride: side of a token in pixels. A backbone pads to whole tokens at the right and bottom, so the last row may
+            stick out. By default that of square tokens that cover the image exactly; else the power of two that gives
+            such a grid, as pyramids have it; else that of the smallest square tokens that cover the image.
         sample: which image of the batch.
 
     Returns:
@@ -43,7 +43,7 @@ def token_regions(
     if assigned.numel() != h * w:
         raise ValueError(f"grid {grid} has {h * w} tokens, the token map has {assigned.numel()}")
     if stride is None:
-        stride = max(-(-height // h), -(-width // w))
+        stride = _stride(grid, image_size)
     if stride * h < height or stride * w < width:
         raise ValueError(
             f"{h} x {w} tokens of {stride} pixels cover {stride * h} x {stride * w}, less than the image of "
@@ -101,6 +101,16 @@ def draw_token_regions(
         edge[:-1] |= labels[:-1] != labels[1:]
         picture[edge] = border
     return picture
+
+
+def _stride(grid: tuple[int, int], image_size: tuple[int, int]) -> int:
+    """Side of the tokens, as :func:`token_regions` says."""
+    (h, w), (height, width) = grid, image_size
+    smallest = max(-(-height // h), -(-width // w))
+    if (smallest * h, smallest * w) == (height, width):
+        return smallest
+    power = 1 << (smallest - 1).bit_length()  # the first that covers the image
+    return power if (-(-height // power), -(-width // power)) == (h, w) else smallest
 
 
 def _mean_colors(image: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -192,9 +192,7 @@ class TokenReductionNeck(BaseModule):
         Raises:
             ValueError: another number of maps, or other channels.
         """
-        got = tuple(x.shape[1] for x in inputs) if not isinstance(inputs, Tensor) else None
-        if got != self.in_channels:
-            raise ValueError(f"TokenReductionNeck takes maps with {self.in_channels} channels, got {got}")
+        self._check_maps(inputs)
         levels = [self._reduce(number, inputs[i]) for number, i in enumerate(self.levels)]
         mixed = self._mix(levels)
         if self.output == "tokens":
@@ -215,10 +213,45 @@ class TokenReductionNeck(BaseModule):
             outputs[i] = as_output(x + as_map(restored, (x.shape[2], x.shape[3])).to(x.dtype))
         return tuple(outputs)
 
+    @torch.no_grad()
+    def token_maps(self, inputs: Sequence[Tensor]) -> list[tuple[int, TokenMap, tuple[int, int], tuple[int, int]]]:
+        """Which reduced token each place of a level belongs to, as :meth:`forward` groups them; for pictures.
+
+        Args:
+            inputs: maps (B, C_l, H_l, W_l) of all levels, as :meth:`forward` takes them.
+
+        Returns:
+            For each level that is reduced: its number, its reducer's map, the grid (H_l, W_l) of its places, and the
+            grid of its reduced tokens, (1, M) where they form none.
+
+        Raises:
+            RuntimeError: in train mode.
+            ValueError: another number of maps, or other channels.
+        """
+        if self.training:
+            raise RuntimeError("token_maps() is for pictures: call eval() first, in train mode choices may be random")
+        self._check_maps(inputs)
+        maps = []
+        for number, i in enumerate(self.levels):
+            _, token_map = self._group(number, inputs[i])
+            grid = (int(inputs[i].shape[2]), int(inputs[i].shape[3]))
+            maps.append((i, token_map, grid, getattr(token_map, "cells", (1, token_map.num))))
+        return maps
+
+    def _check_maps(self, inputs: Sequence[Tensor]) -> None:
+        """The check of :meth:`forward`."""
+        got = tuple(x.shape[1] for x in inputs) if not isinstance(inputs, Tensor) else None
+        if got != self.in_channels:
+            raise ValueError(f"TokenReductionNeck takes maps with {self.in_channels} channels, got {got}")
+
+    def _group(self, number: int, x: Tensor) -> tuple[Tensor, TokenMap]:
+        """(B, C_l, H, W) -> its reduced tokens (B, M, C_l) and their map."""
+        return self.reducers[number].reduce(self.norms[number](as_tokens(x)), (x.shape[2], x.shape[3]))
+
     def _reduce(self, number: int, x: Tensor) -> ReducedLevel:
         """(B, C_l, H, W) -> its reduced tokens, embedded."""
         grid = (x.shape[2], x.shape[3])
-        reduced, token_map = self.reducers[number].reduce(self.norms[number](as_tokens(x)), grid)
+        reduced, token_map = self._group(number, x)
         tokens = self.to_tokens[number](reduced) + self.place_embed(token_map, grid, reduced)
         if self.level_embed is not None:
             tokens = tokens + self.level_embed[number]

@@ -41,6 +41,7 @@ class TokenReducer(BaseModule):
     """
 
     restorable: bool = True
+    reduced_name: str = "reduced tokens"  # what a map groups into, for titles of pictures
 
     @abstractmethod
     def associate(self, metric: Tensor, grid: tuple[int, int]) -> TokenMap:

@@ -52,6 +52,8 @@ class ContextClusters(TokenReducer):
         ValueError: an argument is outside its legal values.
     """
 
+    reduced_name = "clusters"
+
     def __init__(
         self,
         regions: int | tuple[int, int] = 4,

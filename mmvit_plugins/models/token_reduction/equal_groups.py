@@ -112,6 +112,8 @@ class EqualGroups(TokenReducer):
         ValueError: an argument is outside its legal values.
     """
 
+    reduced_name = "sorted tokens"
+
     def __init__(
         self, group_size: int = 69, window: int | tuple[int, int] = 9, axis: str = "x", shift: bool = False
     ) -> None:

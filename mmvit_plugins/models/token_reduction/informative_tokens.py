@@ -49,6 +49,8 @@ class InformativeTokens(TokenReducer):
         ValueError: ``keep_ratio`` is outside its legal values.
     """
 
+    reduced_name = "kept tokens"
+
     def __init__(self, keep_ratio: float = 0.5) -> None:
         super().__init__()
         self.keep_ratio = check_keep_ratio(keep_ratio, type(self).__name__)

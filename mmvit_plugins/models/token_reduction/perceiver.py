@@ -150,6 +150,7 @@ class PerceiverLatents(TokenReducer):
     """
 
     restorable = False
+    reduced_name = "latents"
 
     def __init__(
         self,

@@ -293,6 +293,8 @@ class QuadtreeReducer(TokenReducer):
         ValueError: an argument is outside its legal values.
     """
 
+    reduced_name = "leaves"
+
     def __init__(self, num_tokens: int | float = 0.25, depth: int = 2, score: str = "error") -> None:
         super().__init__()
         resolve_budget(num_tokens, (1, 1), 0)

@@ -176,6 +176,8 @@ class SuperTokens(TokenReducer):
         ValueError: an argument is outside its legal values.
     """
 
+    reduced_name = "super tokens"
+
     def __init__(self, cell: int | tuple[int, int] = 8, n_iter: int = 1, border: str = "published") -> None:
         super().__init__()
         self.cell = (cell, cell) if isinstance(cell, int) else tuple(cell) if isinstance(cell, Sequence) else ()

@@ -318,7 +318,7 @@ class TokenMerging(TokenReducer):
         ValueError: an argument is outside its legal values.
     """
 
-    MODES = ("bipartite", "kth", "grid", "threshold")
+    reduced_name, MODES = "merged tokens", ("bipartite", "kth", "grid", "threshold")
 
     def __init__(
         self,

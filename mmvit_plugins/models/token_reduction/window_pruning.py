@@ -102,6 +102,8 @@ class WindowPruning(TokenReducer):
         ValueError: an argument is outside its legal values.
     """
 
+    reduced_name = "kept windows"
+
     def __init__(self, window: int = 7, ratio: float = 0.5, shift: int = 0) -> None:
         super().__init__()
         if type(window) is not int or window < 1:

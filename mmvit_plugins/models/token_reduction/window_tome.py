@@ -63,6 +63,8 @@ class WindowTokenMerging(TokenReducer):
         ValueError: an argument is outside its legal values.
     """
 
+    reduced_name = "merged tokens"
+
     def __init__(self, window: int | tuple[int, int] = 8, r: int | float = 0.5) -> None:
         super().__init__()
         self.window = (window, window) if isinstance(window, int) else tuple(window)
