@@ -22,9 +22,6 @@ def count_matches(prediction: np.ndarray, truth: np.ndarray, radius: float) -> i
         truth: (H, W) bool.
         radius: Euclidean distance in pixels, inclusive.
     """
-    from scipy.sparse import csr_matrix  # comes with MMSegmentation and MMDetection
-    from scipy.sparse.csgraph import maximum_bipartite_matching
-
     count = int(truth.sum())
     if not count:
         return 0
@@ -48,8 +45,31 @@ def count_matches(prediction: np.ndarray, truth: np.ndarray, radius: float) -> i
     left, right = np.concatenate(left), np.concatenate(right)
     if not len(left):
         return 0
-    graph = csr_matrix((np.ones(len(left), dtype=np.int8), (left, right)), shape=(len(rows), count))
-    return int((maximum_bipartite_matching(graph, perm_type="column") >= 0).sum())
+    return _matching_size(left, right, (len(rows), count))
+
+
+def _matching_size(left: np.ndarray, right: np.ndarray, shape: tuple[int, int]) -> int:
+    """Number of pairs of a maximum matching of a bipartite graph.
+
+    As a flow of 1 through every vertex: Dinic's algorithm takes at most O(edges sqrt(vertices)) steps for such a
+    network. scipy's ``maximum_bipartite_matching`` finds the same number, but needs from 0.1 s to two minutes for one
+    noisy picture, depending on the order of the vertices.
+
+    Args:
+        left: (edges,) vertex of the first side of each edge.
+        right: (edges,) vertex of the second side.
+        shape: number of vertices of each side.
+    """
+    from scipy.sparse import csr_matrix  # comes with MMSegmentation and MMDetection
+    from scipy.sparse.csgraph import maximum_flow
+
+    first, second = shape
+    source, sink = first + second, first + second + 1
+    start = np.concatenate([np.full(first, source), left, first + np.arange(second)])
+    end = np.concatenate([np.arange(first), first + right, np.full(second, sink)])
+    capacity = np.ones(len(start), dtype=np.int32)
+    network = csr_matrix((capacity, (start, end)), shape=(sink + 1, sink + 1))
+    return int(maximum_flow(network, source, sink).flow_value)
 
 
 def thin_lines(mask: np.ndarray) -> np.ndarray:
