@@ -190,6 +190,7 @@ class OfficialPretrained:
         if not report.matched or report.mismatched or report.other_depth() or needed:
             raise ValueError(f"{self.checkpoint} does not fit {type(module).__name__}: {report}")
         module.load_state_dict({key: value for key, value in state.items() if key in own}, strict=False)
+        _start_left_out(module, report)
         # mmengine initialises the children after this call: they are done. It asks each for `is_init`, also those
         # that are no BaseModule, such as mmcv's ConvModule.
         for child in module.modules():
@@ -201,14 +202,20 @@ class OfficialPretrained:
         """The part of a file, official or converted, whole model or backbone alone, that belongs to ``module``."""
         tensors = strip_prefixes(state)
         below = strip_prefixes(_part(tensors, "backbone"))
+        readers = [part for part in module.modules() if hasattr(part, "from_official")]
+        own_names = next((found for part in readers if (found := part.from_official(tensors)) is not None), None)
         for candidate in (tensors, below):
-            if self.family or _recognise(candidate):
-                tensors = convert_official(candidate, self.family)[0]
+            if own_names is not None or self.family or _recognise(candidate):
+                tensors = own_names or convert_official(candidate, self.family)[0]
                 break
+        # ToMe's names for a plain ViT, and those of MMPretrain, which other backbones on a plain ViT read.
+        plain = {re.sub(r"^backbone\.model\.", "backbone.", key): value for key, value in tensors.items()}
         if self.part is not None:
-            return _part(tensors, self.part)
-        options = [tensors, *(_part(tensors, name) for name in ("backbone", "neck", "head", "decode_head"))]
-        options.append({f"backbone.{key}": value for key, value in tensors.items()})
+            options = [_part(tensors, self.part), _part(plain, self.part)]
+        else:
+            names = ("backbone", "neck", "head", "decode_head")
+            options = [tensors, *(_part(tensors, name) for name in names)]
+            options += [{f"backbone.{key}": value for key, value in tensors.items()}, plain, _part(plain, "backbone")]
         own = set(module.state_dict())
         return max(options, key=lambda keys: len(own & set(keys)))
 
@@ -230,3 +237,16 @@ def _is_optional(module: nn.Module, key: str) -> bool:
     backbone = getattr(module, "backbone", module)
     pattern = getattr(backbone, "optional_weights", None)
     return pattern is not None and re.fullmatch(pattern, key.removeprefix("backbone.")) is not None
+
+
+def _start_left_out(module: nn.Module, report: LoadReport) -> None:
+    """Initialise the parts that files need not have and this one has not, such as a gate."""
+    missing = [key for key in report.missing if _is_optional(module, key)]
+    started: tuple[str, ...] = ()
+    for name, part in module.named_modules():
+        path = f"{name}."
+        if not name or not hasattr(part, "init_weights") or path.startswith(started):
+            continue
+        if any(key.startswith(path) for key in missing) and not any(key.startswith(path) for key in report.matched):
+            part.init_weights()
+            started += (path,)

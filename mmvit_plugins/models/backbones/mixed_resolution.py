@@ -6,6 +6,8 @@ maps each token is painted over the cells that it covers.
 
 from __future__ import annotations
 
+import math
+import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -88,8 +90,10 @@ class MixedResolutionViT(HierarchicalBackbone):
     """Base of ViTs over mixed-resolution tokens. A subclass implements :meth:`tokenize`.
 
     The layers are in four stages of about equal length (for depth 12: 3 each), all of one width and stride. The keys
-    are those of MMPretrain's VisionTransformer, whose state dicts (ViT, DeiT, MAE) load as they are; the position of a
-    class token there is added to it.
+    are those of MMPretrain's VisionTransformer and DistilledVisionTransformer, whose state dicts (ViT, DeiT, MAE)
+    load as they are: the position of the class token is added to it, a distillation token and its position are left
+    out.
+    ``OfficialPretrained`` reads timm's and the authors' layouts of such models too.
 
     Args:
         settings: embed_dims, depth (at least 4), num_heads.
@@ -184,23 +188,66 @@ class MixedResolutionViT(HierarchicalBackbone):
         return tuple(outputs)
 
     def _adapt_state(self, state: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """Keys of MMPretrain's VisionTransformer that have another place here, in place."""
-        if f"{prefix}cls_token" in state:
-            cls_token = state.pop(f"{prefix}cls_token")
-            positions = state.get(f"{prefix}pos_embed")
-            if positions is not None and self._has_prefix_position(positions.shape[1]):
+        """Keys of MMPretrain's VisionTransformers that have another place here, in place."""
+        leading = [state.pop(f"{prefix}{name}", None) for name in ("cls_token", "dist_token")]
+        cls_token, positions = leading[0], state.pop(f"{prefix}pos_embed", None)
+        if positions is not None:
+            first = _count_leading_positions(positions.shape[1], sum(token is not None for token in leading))
+            if cls_token is not None and first:
                 cls_token = cls_token + positions[:, :1]
-            if self.patch_embed.cls_token is not None:
-                state[f"{prefix}patch_embed.cls_token"] = cls_token
-        if f"{prefix}pos_embed" in state:
-            positions = state.pop(f"{prefix}pos_embed")
-            first = int(self._has_prefix_position(positions.shape[1]))
             self.adapt_positions(state, prefix, positions[:, first:])
-
-    @staticmethod
-    def _has_prefix_position(count: int) -> bool:
-        """A table of 1 + a square number of positions begins with that of the class token."""
-        return int((count - 1) ** 0.5 + 0.5) ** 2 == count - 1
+        if cls_token is not None and self.patch_embed.cls_token is not None:
+            state[f"{prefix}patch_embed.cls_token"] = cls_token
 
     def adapt_positions(self, state: dict[str, Tensor], prefix: str, positions: Tensor) -> None:
         """What becomes of a learned table (1, N, C) of positions; by default it is not needed."""
+
+    def fit_official_state(self, state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+        """A plain ViT's state under the names of this backbone, for ``OfficialPretrained``.
+
+        Args:
+            state: state dict of the module that is loaded, in MMPretrain's names.
+            prefix: of this backbone's keys in it.
+
+        Raises:
+            ValueError: the file's ViT computes something that this one does not.
+        """
+        state, depth, own = dict(state), self.ends[-1], self.state_dict()
+        self._adapt_state(state, prefix)
+        lacking = []
+        for name in (key[len(prefix) :] for key in state if key.startswith(prefix)):
+            layer = re.match(r"layers\.(\d+)\.", name)
+            not_built = layer is not None and len(self.layers) <= int(layer[1]) < depth
+            if name not in own and not not_built and (layer is not None or name.startswith("pre_norm.")):
+                lacking.append(name)
+        if lacking:
+            shown = ", ".join(lacking[:3]) + (", ..." if len(lacking) > 3 else "")
+            raise ValueError(
+                f"{type(self).__name__} is a plain ViT of {depth} layers, without layer scale and without a norm "
+                f"before the first layer; the file has {shown}, which would be lost. Load a ViT, DeiT or MAE of "
+                "this arch."
+            )
+        return state
+
+
+def _count_leading_positions(count: int, tokens: int) -> int:
+    """How many positions of a table are those of its file's leading tokens, before those of a square grid.
+
+    No two of n^2, 1 + n^2 and 2 + n^2 (n >= 1) are the same number.
+
+    Args:
+        count: positions in the table.
+        tokens: leading tokens (class, distillation) in the file; they need not have positions (DeiT III).
+
+    Raises:
+        ValueError: the rest is no square grid.
+    """
+    if not tokens:
+        return 0
+    for leading in range(min(tokens + 1, count)):
+        if math.isqrt(count - leading) ** 2 == count - leading:
+            return leading
+    raise ValueError(
+        f"pos_embed must hold the positions of a square grid behind those of at most {tokens} leading tokens, got "
+        f"{count} positions: load a file of a model for square images"
+    )

@@ -7,6 +7,7 @@ docs/msvit.md says of each choice whether it is the paper's or ours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -114,6 +115,9 @@ class MSViT(MixedResolutionViT):
         >>> model.out_channels, model.out_strides
         ((96, 96), (16, 16))
     """
+
+    #: What a plain ViT's file does not have: the gate and its loss then start as without a file.
+    optional_weights = r"(?:gate|gate_loss)\..+"
 
     #: What the grid of :meth:`token_maps` counts, for the titles of pictures.
     reduced_name = "coarse and fine tokens"
@@ -243,8 +247,17 @@ class MSViT(MixedResolutionViT):
         return torch.sort((~chosen).to(torch.uint8), dim=1, stable=True).indices[:, : int(count.max())]
 
     def adapt_positions(self, state: dict[str, Tensor], prefix: str, positions: Tensor) -> None:
-        """A plain ViT's table, resized to ours."""
-        side = round(positions.shape[1] ** 0.5)
+        """A plain ViT's table, resized to ours.
+
+        Raises:
+            ValueError: it is of no square grid.
+        """
+        side = math.isqrt(positions.shape[1])
+        if side**2 != positions.shape[1]:
+            raise ValueError(
+                f"pos_embed must be of a square grid, got {positions.shape[1]} positions of patches: load a file of a "
+                "model for square images"
+            )
         table = self.positions.resized(positions, (side, side), self.positions.grid)
         state[f"{prefix}positions.table"] = table.flatten(2).transpose(1, 2)
 

@@ -8,8 +8,11 @@ changes one of the methods repeated here is refused, because leaving its change 
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -56,10 +59,10 @@ def build_plain_vit(config: Mapping[str, Any]) -> nn.Module:
     with DefaultScope.overwrite_default_scope("mmpretrain"):
         vit = MODELS.build(dict(config))
     for module in vit.modules():
-        if isinstance(
-            module, DropPath
-        ):  # MMPretrain gives it a number of NumPy, at which torch.compile breaks the graph
+        if isinstance(module, DropPath):  # it has a number of NumPy, at which torch.compile breaks the graph
             module.drop_prob = float(module.drop_prob)
+    if hasattr(vit, "timm_model"):  # it then loads files in timm's own names, wherever it is built in
+        vit._register_load_state_dict_pre_hook(TimmViT.adapt_state, with_module=True)
     return vit
 
 
@@ -93,6 +96,28 @@ class MMPretrainViT:
             plain = type(layer.attn).forward is MultiheadAttention.forward and not layer.attn.v_shortcut
             if type(layer).forward not in layer_types or not plain:
                 raise _unknown(layer, "TransformerEncoderLayer with MultiheadAttention, or DeiT3's")
+
+    @staticmethod
+    def file_names(vit: nn.Module) -> dict[str, str | None]:
+        """Names in the files of such a model -> those in its state dict, None: not needed."""
+        return {name: name for name in vit.state_dict()}
+
+    @staticmethod
+    def adapt_state(vit: nn.Module, state: dict[str, Tensor], prefix: str) -> None:
+        """Resize a position table of another grid in float32, drop a class token that ``vit`` lacks; in place."""
+        key = f"{prefix}pos_embed"
+        if key in state and hasattr(vit, "_prepare_pos_embed"):
+            table = {"pos_embed": state[key]}
+            with suppress(AssertionError):  # a table of another kind of model: left as it is, and refused for its shape
+                vit._prepare_pos_embed(table, "")
+            state[key] = table["pos_embed"]
+        if vit.cls_token is None:
+            state.pop(f"{prefix}cls_token", None)
+
+    @staticmethod
+    def from_official(vit: nn.Module, state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor] | None:
+        """None: the conversion of the family gives this model's names."""
+        return None
 
     @staticmethod
     def prefix(vit: nn.Module) -> dict[str, Any]:
@@ -173,6 +198,10 @@ class MMPretrainViT:
         return vit.embed_dims, vit.patch_embed.projection.stride[0]
 
 
+# What OpenMMLab's models put before timm's names.
+_TIMM_WRAPPERS = r"^(?:backbone\.)?(?:model\.)?(?:timm_model\.)?"
+
+
 class TimmViT:
     """timm's VisionTransformer inside MMPretrain's TIMMBackbone: registers, norms of queries and keys, layer scale."""
 
@@ -191,6 +220,55 @@ class TimmViT:
                 or type(block.attn).forward is not timm_vit.Attention.forward
             ):
                 raise _unknown(block, wanted)
+
+    @staticmethod
+    def file_names(vit: nn.Module) -> dict[str, str | None]:
+        """As :meth:`MMPretrainViT.file_names`: timm's names as well; TIMMBackbone has no classifier."""
+        own = {name: name for name in vit.state_dict()}
+        heads = (f"{head}.{part}" for head in ("head", "head_dist") for part in ("weight", "bias"))
+        return dict.fromkeys(heads) | {name.removeprefix("timm_model."): name for name in own} | own
+
+    @staticmethod
+    def adapt_state(vit: nn.Module, state: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        """Give timm's names those of ``vit``, leave out its classifier, resize a table of positions, in place."""
+        from timm.layers import resample_abs_pos_embed
+
+        for name, target in TimmViT.file_names(vit).items():
+            if name != target and f"{prefix}{name}" in state:
+                value = state.pop(f"{prefix}{name}")
+                if target is not None:
+                    state[f"{prefix}{target}"] = value
+        key, inner = f"{prefix}timm_model.pos_embed", vit.timm_model
+        if key in state and inner.pos_embed is not None and state[key].shape[1] != inner.pos_embed.shape[1]:
+            grid = inner.patch_embed.grid_size
+            leading = inner.pos_embed.shape[1] - grid[0] * grid[1]
+            patches = state[key].shape[1] - leading
+            if patches > 0 and math.isqrt(patches) ** 2 == patches:  # else refused for its shape
+                state[key] = resample_abs_pos_embed(state[key], list(grid), num_prefix_tokens=leading)
+
+    @staticmethod
+    def from_official(vit: nn.Module, state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor] | None:
+        """A file in timm's names -> the layout of the families' conversions (``backbone.``, ``head.layers.``).
+
+        Args:
+            vit: the model.
+            state: the file's state dict.
+            prefix: of the model's keys in that layout.
+
+        Returns:
+            The renamed state dict, or None for a file in other names.
+        """
+        if not any(re.match(_TIMM_WRAPPERS + r"blocks\.0\.", name) for name in state):
+            return None
+        renamed = {}
+        for name, value in state.items():
+            if re.fullmatch(r"head(?:_dist)?\.(?:weight|bias)", name):
+                name = f"head.layers.{name}"
+            elif not name.startswith(("neck.", "head.")):
+                name = prefix + re.sub(_TIMM_WRAPPERS, "", name, count=1)
+            renamed[name] = value
+        TimmViT.adapt_state(vit, renamed, prefix)
+        return renamed
 
     @staticmethod
     def prefix(vit: nn.Module) -> dict[str, Any]:

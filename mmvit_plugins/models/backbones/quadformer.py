@@ -182,6 +182,9 @@ class Quadformer(MixedResolutionViT):
     #: What the grid of :meth:`token_maps` counts, for the titles of pictures.
     reduced_name = "leaves"
 
+    #: What a plain ViT's file does not have: the scorer then starts as without a file.
+    optional_weights = r"tokenizer\.scorer\..+"
+
     def __init__(
         self,
         arch: str | Mapping[str, Any] = "small",

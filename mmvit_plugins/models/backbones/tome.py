@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -317,12 +316,11 @@ class ToMe(FreezableBackbone):
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         """As the parent, but keys of the plain model (without ``model.``) are taken as well: ``load_from`` and
-        ``Pretrained`` read MMPretrain's checkpoints. ``state_dict`` is the loader's own copy."""
-        inner = set(self.model.state_dict())
-        for key in [key for key in state_dict if key.startswith(prefix)]:
-            name = key[len(prefix) :]
-            if name in inner and f"{prefix}model.{name}" not in state_dict:
-                state_dict[f"{prefix}model.{name}"] = state_dict.pop(key)
+        ``Pretrained`` read MMPretrain's checkpoints, and timm's for a model of timm. ``state_dict`` is the loader's
+        own copy."""
+        for name in self.parts.file_names(self.model):
+            if f"{prefix}{name}" in state_dict and f"{prefix}model.{name}" not in state_dict:
+                state_dict[f"{prefix}model.{name}"] = state_dict.pop(f"{prefix}{name}")
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def fit_official_state(self, state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -332,12 +330,10 @@ class ToMe(FreezableBackbone):
             state: state dict of the module that is loaded.
             prefix: of this backbone's keys in it.
         """
-        key, state = f"{prefix}model.pos_embed", dict(state)
-        if key in state and hasattr(self.model, "_prepare_pos_embed"):
-            table = {"pos_embed": state[key]}
-            with suppress(AssertionError):  # a table of another kind of model: left as it is, and refused for its shape
-                self.model._prepare_pos_embed(table, "")
-            state[key] = table["pos_embed"]
-        if not self.prefix["class_token"]:
-            state.pop(f"{prefix}model.cls_token", None)
+        state = dict(state)
+        self.parts.adapt_state(self.model, state, f"{prefix}model.")
         return state
+
+    def from_official(self, state: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+        """A file in timm's names -> MMPretrain layout, for a model of timm; None: :func:`convert_tome` does it."""
+        return self.parts.from_official(self.model, state, "backbone.model.")
