@@ -15,7 +15,8 @@ __all__ = ["TaskMetric"]
 
 
 class TaskMetric(BaseMetric):
-    """Base of the metrics of dense tasks. Samples without a label of the task are left out.
+    """Base of the metrics of dense tasks. Samples without a label of the task, or with no known pixel in it, are left
+    out.
 
     A subclass reduces a sample to a few numbers in :meth:`measure` and sums them up in :meth:`summarize`. Every sample
     leaves one entry, measured or not, because mmengine puts the shares of several processes together by their order.
@@ -49,7 +50,8 @@ class TaskMetric(BaseMetric):
                     f"label {truth.shape[-2:]}. In a test pipeline labels are loaded after the image is resized, so "
                     "that they keep their own size."
                 )
-            self.results.append(self.measure(prediction, truth))
+            known = np.isfinite(truth) & (truth != self.map.fill)
+            self.results.append(self.measure(prediction, truth) if known.any() else None)
 
     def compute_metrics(self, results: list[Any]) -> dict[str, float]:
         """The metrics over all samples that count; none, with a line in the log, if there are no such samples."""
