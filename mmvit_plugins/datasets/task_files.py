@@ -43,6 +43,12 @@ class TaskFormat:
         from_labels: boundaries are to be drawn where this label map changes.
         key: name of the variable in a ``.mat`` or ``.npz`` file; the only one of a fitting shape is found without.
         need_person: a parts map without any part becomes "no label": the picture shows nobody.
+        values: what whole numbers mean in boundaries and saliency. 'labels': 0 no, 1 yes, 255 unknown. 'grey': a
+            picture, yes above the middle of its type's range. 'auto': labels if a file holds nothing but 0, 1 and 255,
+            a 1 or no number above 0 among them, and is no JPEG; else grey, so that 0 and 255 alone are no and yes.
+
+    Raises:
+        ValueError: ``values`` is none of these.
     """
 
     scale: float | None = None
@@ -51,22 +57,36 @@ class TaskFormat:
     from_labels: bool = False
     key: str | None = None
     need_person: bool = False
+    values: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.values not in ("auto", "labels", "grey"):
+            raise ValueError(f"values of boundaries and saliency are 'auto', 'labels' or 'grey', got {self.values!r}")
 
 
-def read_task_label(task: str, path: str, form: TaskFormat | None = None) -> np.ndarray:
+def read_task_label(
+    task: str, path: str, form: TaskFormat | None = None, shape: tuple[int, int] | None = None
+) -> np.ndarray:
     """The label map at ``path`` in the form of :data:`~mmvit_plugins.structures.TASK_MAPS`.
 
     * ``semseg``, ``parts``: class numbers, uint8. A ``.mat`` file of PASCAL-Part becomes six groups of parts.
     * ``depth``: float32 metres, 0 unknown.
     * ``normals``: float32 unit vectors; 8-bit pictures hold ``(n + 1) 127.5`` as RGB. Vectors that are not about one
       long are unknown, as are the pictures' middle grey and black.
-    * ``boundary``, ``saliency``: 0 and 1, uint8; values beyond 1 count as 1 from the middle of their type's range on.
+    * ``boundary``, ``saliency``: 0, 1, and 255 for unknown, uint8. Fractions from 0 to 1 are probabilities, of which
+      those above 0.5 count; whole numbers as ``form.values`` says.
+
+    Args:
+        task: name of the task.
+        path: file or URL.
+        form: what the numbers mean.
+        shape: height and width of the image, for a PASCAL-Part file without objects, which does not say them.
 
     Raises:
-        ValueError: the file's format or shape does not fit the task.
+        ValueError: the file's format, shape or values do not fit the task.
     """
     form = form or TaskFormat()
-    array = _read_array(path, form.key, part_annotations=task == "parts")
+    array = _read_array(path, form.key, task == "parts", shape)
     if task == "normals":
         return _normals(array, form, path)
     if array.ndim == 3 and array.shape[-1] in (3, 4) and (array[..., :1] == array[..., :3]).all():
@@ -78,7 +98,7 @@ def read_task_label(task: str, path: str, form: TaskFormat | None = None) -> np.
     if task == "boundary" and form.from_labels:
         return label_boundaries(array)
     if task in ("boundary", "saliency"):
-        return _mask(array)
+        return _mask(array, task, form, path)
     return _classes(array, task, form, path)
 
 
@@ -90,7 +110,7 @@ def label_boundaries(labels: np.ndarray) -> np.ndarray:
     return changes.astype(np.uint8)
 
 
-def _read_array(path: str, key: str | None, part_annotations: bool) -> np.ndarray:
+def _read_array(path: str, key: str | None, part_annotations: bool, shape: tuple[int, int] | None) -> np.ndarray:
     # Here: the engine needs torch, which reading files alone does not.
     from mmvit_plugins.engine import DamagedFileError, check_whole_image
 
@@ -105,7 +125,7 @@ def _read_array(path: str, key: str | None, part_annotations: bool) -> np.ndarra
     except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise DamagedFileError(f"cannot read {os.path.abspath(path)}: {error}") from error
     if part_annotations and "anno" in variables:
-        return _person_parts(variables["anno"])
+        return _person_parts(variables["anno"], path, shape)
     return _choose(variables, key, path)
 
 
@@ -146,11 +166,14 @@ def _choose(variables: dict[str, np.ndarray], key: str | None, path: str) -> np.
     return next(iter(maps.values()))
 
 
-def _person_parts(annotation: object) -> np.ndarray:
-    """The parts of all people of a PASCAL-Part annotation, uint8 (H, W); all 255 if there are people without parts."""
+def _person_parts(annotation: object, path: str, shape: tuple[int, int] | None) -> np.ndarray:
+    """The parts of all people of a PASCAL-Part annotation, uint8 (H, W); 255 where people have no parts."""
     objects = np.atleast_1d(annotation.objects)
-    height, width = np.asarray(objects[0].mask).shape
-    labels = np.zeros((height, width), dtype=np.uint8)
+    if objects.size:
+        shape = np.asarray(objects[0].mask).shape
+    if shape is None:
+        raise ValueError(f"{path} has no objects, and so no size: pass the image's height and width as shape")
+    labels = np.zeros(shape, dtype=np.uint8)
     for thing in objects:
         if getattr(thing, "class") != "person":
             continue
@@ -186,9 +209,22 @@ def _depth(array: np.ndarray, form: TaskFormat, path: str) -> np.ndarray:
     return np.where(np.isfinite(depth) & (depth > 0), depth, 0).astype(np.float32)
 
 
-def _mask(array: np.ndarray) -> np.ndarray:
-    if array.dtype == bool or array.max(initial=0) <= 1:
+def _mask(array: np.ndarray, task: str, form: TaskFormat, path: str) -> np.ndarray:
+    if array.dtype == bool or (not np.issubdtype(array.dtype, np.integer) and array.max(initial=0) <= 1):
         return (array > 0.5).astype(np.uint8)
+    fill = find_task_map(task).fill
+    labels = bool(np.isin(array, (0, 1, fill)).all())
+    if form.values == "labels" and not labels:
+        other = array[~np.isin(array, (0, 1, fill))][0]
+        raise ValueError(
+            f"{path} holds {other}; labels of {task} are 0, 1 and {fill}. A picture of probabilities: "
+            f"formats=dict({task}=dict(values='grey'))"
+        )
+    if form.values == "auto":
+        # A lossy picture holds no class numbers, however dark it is.
+        labels = labels and Path(path).suffix.lower() != ".jpg" and (bool((array == 1).any()) or not array.any())
+    if labels and form.values != "grey":
+        return array.astype(np.uint8)
     half = np.iinfo(array.dtype).max / 2 if np.issubdtype(array.dtype, np.unsignedinteger) else 127.5
     return (array > half).astype(np.uint8)
 

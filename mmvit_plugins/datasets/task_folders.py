@@ -173,7 +173,7 @@ class LoadTaskAnnotations(BaseTransform):
         for task, path in results.get("task_paths", {}).items():
             if self.tasks is not None and task not in self.tasks:
                 continue
-            label = read_task_label(task, path, results["task_formats"].get(task))
+            label = read_task_label(task, path, results["task_formats"].get(task), tuple(results["ori_shape"]))
             if label.shape[:2] != tuple(results["ori_shape"]):
                 raise ValueError(
                     f"{path} has {label.shape[0]} x {label.shape[1]} pixels, its image {results['img_path']} "
@@ -222,4 +222,4 @@ class PASCALContextMultiTaskDataset(TaskFolderDataset):
         classes=_VOC_CLASSES,
         part_classes=("background", "head", "torso", "upper arms", "lower arms", "upper legs", "lower legs"),
     )
-    FORMATS = dict(boundary=dict(from_labels=True), parts=dict(need_person=True))
+    FORMATS = dict(boundary=dict(from_labels=True), parts=dict(need_person=True), saliency=dict(values="grey"))
