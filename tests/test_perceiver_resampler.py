@@ -147,6 +147,14 @@ def test_illegal_arguments_are_refused(name: str, value: object) -> None:
     assert repr(value) in str(caught.value)
 
 
+@pytest.mark.parametrize("shape", [(0, 16, 2, 3), (0, 5, 16), (0, 2, 3, 5, 16)], ids=str)
+def test_no_images_give_no_latents(shape: tuple[int, ...]) -> None:
+    out = neck()(torch.zeros(shape))
+    one = neck()(torch.zeros((1, *shape[1:])))
+    out, one = (t[0] if isinstance(t, tuple) else t for t in (out, one))
+    assert out.shape == (0, *one.shape[1:])
+
+
 @pytest.mark.parametrize("shape", [(2, 8, 7, 5), (16,), (2, 35, 8), (1, 1, 1, 2, 3, 16)], ids=str)
 def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="PerceiverResampler") as caught:

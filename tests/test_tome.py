@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -280,9 +281,13 @@ def test_schedules() -> None:
     assert merge_schedule((4, 1.0), 5) == [0, 2, 4, 6, 8]
     assert merge_schedule((8, -1), 1) == [16]
     assert merge_schedule([13, -1], 12) == merge_schedule((13, -1), 12)
+    numpy = merge_schedule(np.int64(3), 2) + merge_schedule([np.int32(2)], 2) + merge_schedule((np.int64(4), -1), 2)
+    assert numpy == [3, 3, 2, 0, 8, 0] and {type(n) for n in numpy} == {int}
 
 
-@pytest.mark.parametrize("r", [-1, [1, 2, 3, 4], (8, 2), (-1, 0.5), [1, -2, 3], "8", True, 1.5, None], ids=str)
+@pytest.mark.parametrize(
+    "r", [-1, [1, 2, 3, 4], (8, 2), (-1, 0.5), [1, -2, 3], "8", True, [1, True], 1.5, None], ids=str
+)
 def test_illegal_schedules(r: object) -> None:
     with pytest.raises(ValueError, match="r must|inflection"):
         merge_schedule(r, 3)

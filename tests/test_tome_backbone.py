@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from backbone_cases import image
@@ -410,6 +411,9 @@ def test_swin_without_merging(size: tuple[int, int]) -> None:
 def test_swin_merges_alike_in_every_window() -> None:
     model = randomise(ToMeSwin(**SWIN, r=(6, 0.25)))
     assert model.merged_per_window == (6, 4)
+    numpy = ToMeSwin(**SWIN, r=(np.int64(6), np.float64(0.25)))
+    assert numpy.merged_per_window == (6, 4) and {type(r) for r in numpy.merged_per_window} == {int}
+    assert ToMe(model=SMALL | PLAIN["ViT"], r=np.int64(3)).r == [3, 3, 3]
     maps = model.token_maps(image(1, 64, 64))
     assert [(i, token_map.num, grid, cells) for i, token_map, grid, cells in maps] == [
         (0, 16 * 10, (16, 16), (16, 10)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -143,12 +144,12 @@ class ToMeSwin(SparseViT):
         values = list(r) if isinstance(r, Sequence) else [r] * stages
         places = window * window
         for value in values:
-            share = isinstance(value, float)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0 or (share and value >= 1):
+            whole = isinstance(value, Integral) and not isinstance(value, bool)
+            if not (whole or isinstance(value, float)) or value < 0 or (not whole and value >= 1):
                 raise ValueError(f"r must be a whole number >= 0 or a share in [0, 1) for each stage, got {r!r}")
         if len(values) != stages:
             raise ValueError(f"r must have one entry for each of {stages} stages, got {r!r}")
-        return tuple(min(int(v * places) if isinstance(v, float) else v, places // 2) for v in values)
+        return tuple(min(int(v * places) if isinstance(v, float) else int(v), places // 2) for v in values)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, 3, H, W) -> one (B, C_i, ceil(H / s_i), ceil(W / s_i)) for each of ``out_indices``."""

@@ -18,7 +18,7 @@ def as_map(x: Tensor, grid: tuple[int, int]) -> Tensor:
 
 def as_tokens(x: Tensor) -> Tensor:
     """(B, C, H, W) map -> (B, H * W, C) tokens, without a copy if the map is channels_last."""
-    return x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, x.shape[1])
+    return x.permute(0, 2, 3, 1).reshape(x.shape[0], x.shape[2] * x.shape[3], x.shape[1])  # -1 fails for no images
 
 
 def as_output(x: Tensor) -> Tensor:

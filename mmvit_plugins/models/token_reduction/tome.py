@@ -11,6 +11,7 @@ Where the published code loses something, this does not: the order with a distil
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import torch
@@ -271,6 +272,16 @@ def grid_soft_matching(metric: Tensor, grid: tuple[int, int], r: int, stride: tu
     return _merge_exactly(metric, parts, r) if r else TokenMap.identity(metric.shape[0], height * width, metric)
 
 
+def _is_whole(value: object) -> bool:
+    """Whole numbers, those of NumPy too, but not True and False."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_inflection(value: object) -> bool:
+    """The second number of a list of two that cannot be a count."""
+    return isinstance(value, Real) and (not isinstance(value, Integral) or value < 0)
+
+
 def merge_schedule(r: int | Sequence[int] | tuple[int, float], depth: int) -> list[int]:
     """How many pairs merge in each of ``depth`` blocks.
 
@@ -284,17 +295,17 @@ def merge_schedule(r: int | Sequence[int] | tuple[int, float], depth: int) -> li
     Raises:
         ValueError: negative counts, more numbers than blocks, or an inflection outside -1 to 1.
     """
-    if isinstance(r, int) and not isinstance(r, bool):
-        counts: list[int] = [r] * depth
-    elif isinstance(r, Sequence) and len(r) == 2 and (isinstance(r, tuple) or isinstance(r[1], float) or r[1] < 0):
+    if _is_whole(r):
+        counts: list[int] = [int(r)] * depth
+    elif isinstance(r, Sequence) and len(r) == 2 and (isinstance(r, tuple) or _is_inflection(r[1])):
         average, inflection = r
         if not -1 <= inflection <= 1 or average < 0:
             raise ValueError(f"(r, inflection) takes r >= 0 and an inflection from -1 to 1, got {tuple(r)}")
         start = int(average * (1.0 - inflection))
         step = (2 * average - 2 * start) / max(1, depth - 1)
         counts = [int(start + step * i) for i in range(depth)]
-    elif isinstance(r, Sequence) and len(r) <= depth and all(isinstance(n, int) for n in r):
-        counts = [*r, *[0] * (depth - len(r))]
+    elif isinstance(r, Sequence) and len(r) <= depth and all(map(_is_whole, r)):
+        counts = [*map(int, r), *[0] * (depth - len(r))]
     else:
         raise ValueError(f"r must be a number, a list of at most {depth} whole numbers, or (r, inflection), got {r!r}")
     if min(counts) < 0:
