@@ -86,6 +86,20 @@ def test_dropped_tokens_show_the_darkened_image() -> None:
     assert (picture[:, :2] == 200).all() and (picture[:, 2:] == 50).all()
 
 
+@pytest.mark.parametrize(
+    ("grid", "size", "stride"),
+    [
+        ((3, 4), (75, 101), 32),  # a pyramid's odd image: the last row and column stick out
+        ((5, 5), (70, 70), 14),  # covers the image exactly, so not 16
+        ((3, 3), (21, 20), 8),  # 7 covers it as well, but pyramids have powers of two
+        ((6, 6), (70, 71), 12),  # no power of two gives 6 x 6
+    ],
+)
+def test_the_stride_is_found_from_grid_and_image(grid: tuple, size: tuple, stride: int) -> None:
+    token_map = hard_map(list(range(grid[0] * grid[1])), grid[0] * grid[1])
+    assert np.array_equal(token_regions(token_map, grid, size), token_regions(token_map, grid, size, stride))
+
+
 @pytest.mark.parametrize("size", [(224, 224), (333, 217), (7, 50)])
 def test_super_tokens_of_a_backbone_cover_the_image(size: tuple[int, int]) -> None:
     model = STViT(arch="mini", out_indices=(0, 1)).eval()

@@ -202,9 +202,11 @@ def _part_name(backbone: nn.Module) -> str:
 
 
 def _how_many(token_map: TokenMap, cells: tuple[int, int]) -> str:
-    """The reduced tokens that have members, as a grid "12 x 15" if they form one (kept windows and leaves do not)."""
-    count = int((token_map.mass()[0] > 0).sum())
-    return f"{cells[0]} x {cells[1]}" if min(cells) > 1 and token_map.num == cells[0] * cells[1] else str(count)
+    """The reduced tokens that have members, of a grid "12 x 15" if they form one (kept windows and leaves do not)."""
+    count, grid = int((token_map.mass()[0] > 0).sum()), f"{cells[0]} x {cells[1]}"
+    if min(cells) == 1 or token_map.num != cells[0] * cells[1]:
+        return str(count)
+    return grid if count == token_map.num else f"{count} of {grid}"
 
 
 def _inputs(args: argparse.Namespace) -> list[tuple[Path | None, Path]]:
