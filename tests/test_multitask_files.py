@@ -147,6 +147,40 @@ def test_any_folders(tmp_path: Path) -> None:
         TaskFolderDataset(**{**arguments, "ann_file": "list.txt"})
 
 
+def test_subfolders_and_ends_of_names(tmp_path: Path) -> None:
+    """As in Cityscapes: equal file names in two towns, an end of the name for each task, labels below the images."""
+    for value, town in enumerate(("aachen", "bonn"), 1):
+        folder = tmp_path / town
+        write_png(folder / "1_leftImg8bit.png", np.full((4, 6, 3), value, np.uint8))
+        write_png(folder / "1_leftImg8bit_small.png", np.zeros((2, 3, 3), np.uint8))
+        write_png(tmp_path / f"gt/{town}/1_gt_labelTrainIds.png", np.full((4, 6), value, np.uint8))
+        write_png(tmp_path / f"gt/{town}/1_gt_color.png", np.full((4, 6), 9, np.uint8))
+    np.save(tmp_path / "gt/bonn/1_gt_labelTrainIds.npy", np.full((4, 6), 7, np.uint8))
+    (tmp_path / "gt/loop").symlink_to(tmp_path / "gt")
+    write_png(tmp_path / "depths/bonn/1.png", np.full((4, 6), 250, np.uint8))
+    arguments = dict(
+        data_root=str(tmp_path),
+        data_prefix=dict(img="", semseg="gt", depth="depths"),
+        name_ends=dict(img="_leftImg8bit", semseg="_gt_labelTrainIds"),
+        formats=dict(depth=dict(scale=100)),
+        pipeline=[LoadImageFromFile(), LoadTaskAnnotations(), PackDenseTaskInputs()],
+    )
+    dataset = TaskFolderDataset(**arguments)
+    assert len(dataset) == 2
+    for value, item in enumerate(dataset, 1):
+        assert (item["inputs"] == value).all() and (item["data_samples"].gt_sem_seg.data == value).all()
+    assert "gt_depth" not in dataset[0]["data_samples"]
+    assert (dataset[1]["data_samples"].gt_depth.data == 2.5).all()
+    (tmp_path / "list.txt").write_text("bonn/1\n")
+    assert len(TaskFolderDataset(**arguments, ann_file="list.txt")) == 1
+    with pytest.raises(ValueError, match="no image whose name ends in '_x'"):
+        TaskFolderDataset(**{**arguments, "name_ends": dict(img="_x")})
+    with pytest.raises(ValueError, match=r"none of the 2 images has a label of semseg .*'_y' \(name_ends\)"):
+        TaskFolderDataset(**{**arguments, "name_ends": dict(img="_leftImg8bit", semseg="_y")})
+    with pytest.raises(ValueError, match="semseg, parts, depth"):
+        TaskFolderDataset(**{**arguments, "name_ends": dict(seg="_y")})
+
+
 def test_label_of_another_size_is_named(tmp_path: Path) -> None:
     arguments = nyud(tmp_path)
     write_png(tmp_path / "segmentation/0002.png", np.zeros((24, 33), np.uint8))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,19 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 
 @DATASETS.register_module()
 class TaskFolderDataset(BaseDataset):
-    """Images in one folder, and for each task a folder with labels of the same names.
+    """Images in one folder, and for each task a folder with labels of the same names, in the same subfolders.
 
-    A label that is not there is no error: the sample has no label of that task. The suffix of a label file is found by
-    looking (``SUFFIXES`` of task_files.py); what its numbers mean says ``formats``. The list of samples is sorted.
+    The name of a sample is the path of its image below the folder of images, without suffix. A label that is not there
+    is no error: the sample has no label of that task. The suffix of a label file is found by looking (``SUFFIXES`` of
+    task_files.py); what its numbers mean says ``formats``. The list of samples is sorted. A folder of another task is
+    not searched, so that labels may lie below the images.
 
     Args:
         data_prefix: folder of the images (``img``) and of each task, below ``data_root``.
-        ann_file: text file with one name (no suffix) a line; '' takes every image of the folder.
+        ann_file: text file with one name a line; '' takes every image of the folder.
+        name_ends: what files have after the name they share, before the suffix, by ``img`` and task: with
+            ``dict(img='_leftImg8bit', semseg='_gtFine_labelTrainIds')`` the image ``bonn/1_leftImg8bit.png`` is called
+            ``bonn/1``. Files without that end do not count.
         formats: arguments of :class:`~mmvit_plugins.datasets.task_files.TaskFormat` by task.
         fallback: a second folder for tasks, looked into where the first has no file.
         require: tasks whose label every sample must have; samples without are left out.
@@ -59,6 +64,7 @@ class TaskFolderDataset(BaseDataset):
         formats: Mapping[str, Mapping[str, Any]] | None = None,
         fallback: Mapping[str, str] | None = None,
         require: Sequence[str] = (),
+        name_ends: Mapping[str, str] | None = None,
         metainfo: dict | None = None,
         data_root: str = "",
         filter_cfg: dict | None = None,
@@ -73,13 +79,14 @@ class TaskFolderDataset(BaseDataset):
             raise ValueError(
                 f"data_prefix names the folder of the images (img) and of one task at least, got {dict(data_prefix)}"
             )
-        for task in (*data_prefix, *(formats or {}), *(fallback or {}), *require):
+        for task in (*data_prefix, *(formats or {}), *(fallback or {}), *(name_ends or {}), *require):
             if task != "img":
                 find_task_map(task)
         merged = {**self.FORMATS, **(formats or {})}
         self.formats = {task: TaskFormat(**values) for task, values in merged.items()}
         self.fallback = {task: os.path.join(data_root, folder) for task, folder in (fallback or {}).items()}
         self.require = tuple(require)
+        self.name_ends = dict(name_ends or {})
         super().__init__(
             ann_file=ann_file,
             metainfo=metainfo,
@@ -96,9 +103,10 @@ class TaskFolderDataset(BaseDataset):
 
     def load_data_list(self) -> list[dict]:
         """One entry for each image: its path and the paths of its labels."""
-        images = _by_stem(self.data_prefix["img"], IMAGE_SUFFIXES)
+        images = self._files("img", self.data_prefix["img"], IMAGE_SUFFIXES)
         if not images:
-            raise ValueError(f"there is no image in {os.path.abspath(self.data_prefix['img'])}")
+            end = f" whose name ends in {self.name_ends['img']!r}" if self.name_ends.get("img") else ""
+            raise ValueError(f"there is no image{end} in {os.path.abspath(self.data_prefix['img'])} or below it")
         names = sorted(images)
         if self.ann_file:
             names = [line.strip() for line in Path(self.ann_file).read_text(encoding="utf-8").splitlines()]
@@ -120,33 +128,53 @@ class TaskFolderDataset(BaseDataset):
 
     def _label_files(self, task: str) -> dict[str, str]:
         """Label file of each name. The first folder wins."""
-        files = _by_stem(self.fallback[task], SUFFIXES) if task in self.fallback else {}
-        return files | _by_stem(self.data_prefix[task], SUFFIXES)
+        files = self._files(task, self.fallback[task], SUFFIXES) if task in self.fallback else {}
+        return files | self._files(task, self.data_prefix[task], SUFFIXES)
+
+    def _files(self, task: str, folder: str, suffixes: Sequence[str]) -> dict[str, str]:
+        others = {os.path.abspath(other) for other in (*self.data_prefix.values(), *self.fallback.values())}
+        return _by_name(folder, suffixes, self.name_ends.get(task, ""), others)
 
     def _check(self, entries: list[dict], labels: Mapping[str, Mapping[str, str]]) -> None:
         for task in labels:
             if not any(task in entry["task_paths"] for entry in entries):
                 raise ValueError(
                     f"none of the {len(entries)} images has a label of {task} in "
-                    f"{os.path.abspath(self.data_prefix[task])}: label files have the names of the images and one of "
-                    f"the suffixes {', '.join(SUFFIXES)}. Leave the task out of data_prefix if there are none."
+                    f"{os.path.abspath(self.data_prefix[task])}: label files lie in the same subfolders and have the "
+                    f"names of the images, then {self.name_ends.get(task, '')!r} (name_ends) and one of the suffixes "
+                    f"{', '.join(SUFFIXES)}. Leave the task out of data_prefix if there are none."
                 )
 
 
-def _by_stem(folder: str, suffixes: Sequence[str]) -> dict[str, str]:
-    """{name without suffix: path} of the files in a folder; where several have a name, the first suffix wins.
+def _by_name(folder: str, suffixes: Sequence[str], end: str, others: Collection[str]) -> dict[str, str]:
+    """{name: path} of the files in a folder and below; where several have a name, the first suffix wins.
+
+    Args:
+        folder: where to look. Links are followed, each folder is searched once, hidden ones are not.
+        suffixes: of the files, in order of preference.
+        end: what follows the name before the suffix.
+        others: absolute paths of folders that are not searched.
 
     Raises:
         FileNotFoundError: there is no such folder.
     """
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"there is no folder {os.path.abspath(folder)}")
-    found: dict[str, str] = {}
-    for suffix in reversed(suffixes):
-        for name in os.listdir(folder):
-            if name.lower().endswith(suffix) and not name.startswith("."):
-                found[name[: -len(suffix)]] = os.path.join(folder, name)
-    return found
+    found: dict[str, tuple[int, str]] = {}
+    seen = {os.path.realpath(folder)}
+    for place, folders, files in os.walk(folder, followlinks=True):
+        below = {name: os.path.join(place, name) for name in sorted(folders) if not name.startswith(".")}
+        below = {name: path for name, path in below.items() if os.path.abspath(path) not in others}
+        folders[:] = [name for name, path in below.items() if os.path.realpath(path) not in seen]
+        seen.update(os.path.realpath(below[name]) for name in folders)
+        for file in files:
+            rank = next((i for i, suffix in enumerate(suffixes) if file.lower().endswith(suffix)), None)
+            if rank is None or file.startswith(".") or not file[: -len(suffixes[rank])].endswith(end):
+                continue
+            path = os.path.join(place, file)
+            name = os.path.relpath(path, folder)[: -len(end + suffixes[rank])].replace(os.sep, "/")
+            found[name] = min(found.get(name, (rank, path)), (rank, path))
+    return {name: path for name, (_, path) in found.items()}
 
 
 @TRANSFORMS.register_module()
