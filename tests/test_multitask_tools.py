@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hosts import require_host
-from mmengine.structures import PixelData
+from mmengine.structures import InstanceData, PixelData
 
 from mmvit_plugins.cli.predict import describe, write_task_maps
 from mmvit_plugins.cli.run_multitask import compare, main, make_table
@@ -82,6 +82,18 @@ def test_files_and_description(tmp_path: Path) -> None:
     found = json.loads(json.dumps(describe(sample, ("road", "car"), 0.3)))
     assert found["class_shares"] == {"road": 0.5, "car": 0.5} and found["part_shares"] == {"0": 0.5, "6": 0.5}
     assert found["depth"] == {"least": 1.5, "median": 3.5, "greatest": 3.5} and found["saliency_share"] == 0.5
+
+
+def test_instances_and_parts_have_names_of_their_own() -> None:
+    """Class 1 of the instances is not class 1 of the label map; without a name the number stays."""
+    sample = predicted()
+    sample.set_metainfo(dict(tasks=("semseg", "parts", "instances")))
+    sample.pred_instances = InstanceData(
+        labels=torch.tensor([1, 2, 0]), scores=torch.tensor([0.9, 0.8, 0.1]), bboxes=torch.zeros(3, 4)
+    )
+    found = describe(sample, ("road", "car"), 0.3, ("ball", "box"), ("background", "head"))
+    assert [(row["label"], row["class"]) for row in found["instances"]] == [(1, "box"), (2, "2")]
+    assert found["part_shares"] == {"background": 0.5, "6": 0.5} and set(found["class_shares"]) == {"road", "car"}
 
 
 def test_gain_of_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +45,30 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def describe(sample: Any, classes: list[str] | tuple[str, ...] | None, score_threshold: float) -> dict[str, Any]:
+def describe(
+    sample: Any,
+    classes: Sequence[str] | None,
+    score_threshold: float,
+    instance_classes: Sequence[str] | None = None,
+    part_classes: Sequence[str] | None = None,
+) -> dict[str, Any]:
     """The predictions of one data sample as plain values for JSON.
+
+    Args:
+        sample: data sample of any host, or of several tasks.
+        classes: names of the classes; numbers stand for names that are missing.
+        score_threshold: instances below it are left out.
+        instance_classes: of several tasks, names of the instances' classes, which are not those of the label map.
+        part_classes: of several tasks, names of the human parts.
 
     Returns:
         ``class_shares`` (share of the pixels) for segmentation, ``instances`` (label, class, score, bbox as x1, y1,
         x2, y2 in pixels, mask as COCO run-length code) for detection, ``top`` (five best classes) for classification.
     """
-
-    def name(label: int) -> str:
-        return str(classes[label]) if classes and label < len(classes) else str(label)
-
+    name = _names(classes)
     if "tasks" in sample.metainfo:
-        return _describe_tasks(sample, name, score_threshold)
+        names = dict(semseg=name, instances=_names(instance_classes), parts=_names(part_classes))
+        return _describe_tasks(sample, names, score_threshold)
     if "pred_sem_seg" in sample:
         return dict(class_shares=_class_shares(sample.pred_sem_seg.data, name))
     if "pred_instances" in sample:
@@ -69,7 +80,12 @@ def describe(sample: Any, classes: list[str] | tuple[str, ...] | None, score_thr
     return dict(top=top, exit=sample.exit_index + 1) if "exit_index" in sample else dict(top=top)
 
 
-def _describe_tasks(sample: Any, name: Callable[[int], str], score_threshold: float) -> dict[str, Any]:
+def _names(classes: Sequence[str] | None) -> Callable[[int], str]:
+    """The function from a label to its class, or to its number where there is no name."""
+    return lambda label: str(classes[label]) if classes and label < len(classes) else str(label)
+
+
+def _describe_tasks(sample: Any, names: Mapping[str, Callable[[int], str]], score_threshold: float) -> dict[str, Any]:
     """The predictions of several tasks as plain values: see :func:`describe`, and by task the share of each label,
     least, middle and greatest depth in metres, or the share of boundary and salient pixels."""
     from mmvit_plugins.structures import TASK_MAPS
@@ -77,13 +93,13 @@ def _describe_tasks(sample: Any, name: Callable[[int], str], score_threshold: fl
     found: dict[str, Any] = {}
     for task in sample.tasks:
         if task == "instances":
-            found["instances"] = _instances(sample, str, score_threshold)
+            found["instances"] = _instances(sample, names[task], score_threshold)
             continue
         values = sample.get(TASK_MAPS[task].prediction).data
         if task == "semseg":
-            found["class_shares"] = _class_shares(values, name)
+            found["class_shares"] = _class_shares(values, names[task])
         elif task == "parts":
-            found["part_shares"] = _class_shares(values, str)
+            found["part_shares"] = _class_shares(values, names[task])
         elif task == "depth":
             ordered = values.flatten().sort().values
             places = dict(least=0, median=len(ordered) // 2, greatest=-1)
@@ -216,7 +232,8 @@ def _predict_one(
         entry["labels"] = str(labels.relative_to(out_dir))
     if "tasks" in sample.metainfo:
         entry["maps"] = write_task_maps(sample, out_dir, stem)
-    return {**entry, **describe(sample, predictor.meta.get("classes"), args.score_threshold)}
+    names = (predictor.meta.get(key) for key in ("instance_classes", "part_classes"))
+    return {**entry, **describe(sample, predictor.meta.get("classes"), args.score_threshold, *names)}
 
 
 def _track(images: list[Path]) -> Any:
