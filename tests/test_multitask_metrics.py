@@ -197,6 +197,8 @@ def test_gain_of_published_rows() -> None:
         multi_task_gain(plain, {"semseg/mIoU": 68.3})
     with pytest.raises(ValueError, match="is 0 for depth/rmse"):
         multi_task_gain({"depth/rmse": 1.0}, {"depth/rmse": 0.0})
+    with pytest.raises(ValueError, match="finite numbers, got multi-task depth/rmse nan"):
+        multi_task_gain({"depth/rmse": float("nan")}, {"depth/rmse": 1.0})
 
 
 def test_arguments() -> None:

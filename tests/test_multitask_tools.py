@@ -12,8 +12,10 @@ import torch
 from hosts import require_host
 from mmengine.structures import InstanceData, PixelData
 
+from mmvit_plugins.cli.errors import UserError
 from mmvit_plugins.cli.predict import describe, write_task_maps
-from mmvit_plugins.cli.run_multitask import compare, main, make_table
+from mmvit_plugins.cli.resumable_runs import claim_folder
+from mmvit_plugins.cli.run_multitask import _entry, compare, main, make_table
 from mmvit_plugins.structures import MultiTaskSample
 from mmvit_plugins.visualization import draw_prediction, draw_task_map
 
@@ -128,6 +130,47 @@ def test_table() -> None:
     assert lines[3] == "| x | multi-task | 1.20 | 36.000 | 0.600 | -15.00 |"
 
 
+def test_table_goes_on_without_a_gain() -> None:
+    """A single-task value of 0, nan and a metric that nothing measured: a dash, the reason below, the others stay."""
+
+    def runs(single: dict, multi: dict) -> dict:
+        rest = dict(parameters=1e6, seconds=1.0)
+        return dict(
+            multi=dict(metrics=multi, **rest), boundary=dict(metrics=single, **rest), depth=dict(metrics=single, **rest)
+        )
+
+    good = {"boundary/odsF": 50.0, "depth/rmse": 2.0}
+    better = {"boundary/odsF": 55.0, "depth/rmse": 1.8}
+    entries = [
+        _entry("zero", runs({**good, "boundary/odsF": 0.0}, better)),
+        _entry("nan", runs(good, {**better, "depth/rmse": float("nan")})),
+        _entry("absent", runs({"depth/rmse": 2.0}, better)),
+        _entry("fine", runs(good, better)),
+    ]
+    table, *reasons = make_table(json.loads(json.dumps(entries, allow_nan=False))).strip().split("\n\n")
+    ends = [row.split(" | ", 3)[3] for row in table.splitlines()[3::2]]
+    assert ends == ["55.000 | 1.800 | - |", "55.000 | - | - |", "55.000 | 1.800 | - |", "55.000 | 1.800 | +10.00 |"]
+    assert table.splitlines()[6].endswith("| - | 2.000 |  |")
+    assert reasons[0].startswith("zero has no Delta_m: ") and "is 0 for boundary/odsF" in reasons[0]
+    assert reasons[1:] == [
+        "nan has no Delta_m: run multi has no value of depth/rmse (nan)",
+        "absent has no Delta_m: run boundary has no value of boundary/odsF (not measured)",
+    ]
+
+
+def test_folders_belong_to_settings(tmp_path: Path) -> None:
+    """Checkpoints bind a folder; without any, its settings are replaced. Checkpoints of unknown origin are refused."""
+    claim_folder(tmp_path / "run", dict(seed=1, iters=None))
+    claim_folder(tmp_path / "run", dict(seed=2, iters=5))
+    (tmp_path / "run/iter_3.pth").touch()
+    claim_folder(tmp_path / "run", dict(seed=2, iters=5))
+    with pytest.raises(UserError, match="settings: seed was 2, asked for is 3; iters was 5, asked for is None. Ask"):
+        claim_folder(tmp_path / "run", dict(seed=3, iters=None))
+    (tmp_path / "run/settings.json").unlink()
+    with pytest.raises(UserError, match="no settings.json"):
+        claim_folder(tmp_path / "run", dict(seed=2, iters=5))
+
+
 def test_comparison_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two tasks of one backbone; a second call trains nothing, a lost result is made again, other settings refused."""
     require_host("mmseg")
@@ -142,8 +185,16 @@ def test_comparison_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert table["multi_parameters"] < table["single_parameters"]
     first = {run: json.loads((folder / run / "result.json").read_text()) for run in ("multi", "depth", "saliency")}
     assert set(first["depth"]["metrics"]) == {"depth/rmse", "depth/rmse_per_image", "depth/abs_rel"}
-    (folder / "depth/result.json").unlink()
+    (folder / "depth/result.json").unlink()  # as if it had been killed before its end
+    assert json.loads((folder / "depth/settings.json").read_text()) == first["depth"]["settings"]
     capsys.readouterr()
+    assert main(["--seed", "7", *arguments]) == 2
+    assert "seed was None, asked for is 7." in capsys.readouterr().err, "of the finished run"
+    (folder / "multi/result.json").rename(tmp_path / "kept.json")
+    assert main(["--seed", "7", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert "multi/settings.json was made with other settings: seed was None, asked for is 7." in error
+    (tmp_path / "kept.json").rename(folder / "multi/result.json")
     assert main(arguments) == 0
     printed = capsys.readouterr().out
     assert "depth (depth), 4 iterations" in printed and "multi (" not in printed and "1/4 " not in printed

@@ -77,6 +77,10 @@ def test_runs_resume_and_join_those_of_train(tmp_path: Path, capsys: pytest.Capt
     assert main(arguments) == 0 and file.stat().st_mtime_ns == stamp
     assert main([*arguments, "randomness.seed=3"]) == 2
     assert "made with other settings" in capsys.readouterr().err
+    file.rename(tmp_path / "kept.json")  # as if it had been killed before its end
+    assert main(["--seed", "3", *arguments]) == 2
+    assert "settings.json was made with other settings: seed was None, asked for is 3." in capsys.readouterr().err
+    (tmp_path / "kept.json").rename(file)
 
     work = tmp_path / "work"
     assert train(["efficientvit/cls_scenes.py", "--work-dir", str(work), "--cfg-options", *SMALL]) == 0

@@ -13,7 +13,7 @@ from .errors import UserError
 if TYPE_CHECKING:
     from mmengine.config import Config
 
-__all__ = ["markdown_table", "read_result", "set_length", "train_to_the_end", "write_result"]
+__all__ = ["claim_folder", "markdown_table", "read_result", "set_length", "train_to_the_end", "write_result"]
 
 
 def read_result(file: Path, settings: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
@@ -24,24 +24,61 @@ def read_result(file: Path, settings: Mapping[str, Any] | None = None) -> dict[s
         settings: what the run must have been made with; None: anything.
 
     Raises:
-        UserError: it was made with other settings.
+        UserError: it was made with other settings; the message names them.
     """
     if not file.is_file():
         return None
     result = json.loads(file.read_text(encoding="utf-8"))
-    if settings is not None and result["settings"] != settings:
-        raise UserError(
-            f"{file} was made with other settings: {result['settings']}, asked for are {settings}. Choose another "
-            "--out-dir, or remove it."
-        )
+    if settings is not None:
+        _refuse_others(file, result["settings"], settings)
     return result
+
+
+def _refuse_others(file: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Raise a UserError that names the settings which differ, and both their values."""
+    different = [key for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)]
+    if different:
+        listed = "; ".join(f"{key} was {old.get(key)!r}, asked for is {new.get(key)!r}" for key in different)
+        raise UserError(
+            f"{file} was made with other settings: {listed}. Ask for the same, choose another --out-dir, or remove "
+            f"{file.parent}."
+        )
+
+
+def claim_folder(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Write ``settings.json`` of a run before it trains, so that it is never resumed with other settings.
+
+    Settings of a run that has not come to its first checkpoint are replaced: nothing of it is left.
+
+    Args:
+        folder: of the run; made if it is not there.
+        settings: plain values by name.
+
+    Raises:
+        UserError: there are checkpoints of other settings, or checkpoints without any.
+    """
+    file = folder / "settings.json"
+    if any(folder.glob("*.pth")):
+        if not file.is_file():
+            raise UserError(
+                f"{folder} has checkpoints but no settings.json, so that nobody knows what they were trained with: "
+                "choose another --out-dir, or remove the folder."
+            )
+        _refuse_others(file, json.loads(file.read_text(encoding="utf-8")), settings)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_json(file, settings)
+
+
+def _write_json(file: Path, content: Mapping[str, Any]) -> None:
+    temporary = file.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(file)
 
 
 def write_result(file: Path, result: Mapping[str, Any]) -> None:
     """Write ``result.json``: under its name when it is complete, so that a run is done or not done."""
-    temporary = file.with_suffix(".tmp")
-    temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(file)
+    _write_json(file, result)
 
 
 def set_length(cfg: Config, iters: int) -> None:

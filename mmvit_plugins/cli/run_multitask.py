@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from .arguments import add_config_arguments, make_parser
 from .config_loading import load_config
 from .errors import UserError, run_tool
 from .file_checks import check_datasets, check_pretrained
-from .resumable_runs import markdown_table, read_result, set_length, train_to_the_end, write_result
+from .resumable_runs import claim_folder, markdown_table, read_result, set_length, train_to_the_end, write_result
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -30,7 +31,8 @@ EXAMPLES = """examples:
   %(prog)s --compare multi.json depth.json semseg.json      Delta_m of files that tools/test.py --out wrote
 
 written to --out-dir: CONFIG/multi and CONFIG/TASK (checkpoints, logs, result.json), table.md, table.json.
-A run with a result.json is not repeated, an interrupted one goes on from its last checkpoint."""
+A run with a result.json is not repeated, an interrupted one goes on from its last checkpoint;
+neither is used with other settings (settings.json, written before training)."""
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -107,6 +109,7 @@ def _result(args: argparse.Namespace, name: str, run: str, folder: Path) -> dict
     cfg.train_cfg.val_interval = cfg.train_cfg.max_iters
     check_datasets(cfg, ("train_dataloader", "val_dataloader"))
     check_pretrained(cfg)
+    claim_folder(folder, settings)
     print(f"{Path(name).stem}: {run} ({', '.join(tasks)}), {cfg.train_cfg.max_iters} iterations", flush=True)
     metrics, parameters, seconds = train_to_the_end(cfg)
     result = dict(settings=settings, tasks=tasks, parameters=parameters, seconds=seconds, metrics=metrics)
@@ -117,19 +120,25 @@ def _result(args: argparse.Namespace, name: str, run: str, folder: Path) -> dict
 def _entry(name: str, results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """One backbone of the table: main metric of each task, single and multi, parameters, gain.
 
-    Raises:
-        UserError: a run has not measured the main metric of its task.
+    A metric that a run has not measured (None), and a single-task value of 0, have no gain; ``no_gain`` says why.
     """
     from mmvit_plugins.evaluation.multi_task_gain import MAIN_METRICS, multi_task_gain
 
     tasks = [task for task in results if task != "multi"]
-    single, multi = {}, {}
+    single, multi, unmeasured = {}, {}, []
     for task in tasks:
         key = MAIN_METRICS[task]
         for side, run in ((single, task), (multi, "multi")):
-            if key not in results[run]["metrics"]:
-                raise UserError(f"run {run} of {name} measured no {key}: add its metric to val_evaluator")
-            side[key] = results[run]["metrics"][key]
+            value = results[run]["metrics"].get(key)
+            side[key] = value if value is not None and math.isfinite(value) else None
+            if side[key] is None:
+                unmeasured.append(f"run {run} has no value of {key} ({'nan' if value is not None else 'not measured'})")
+    gain, reason = None, "; ".join(unmeasured)
+    if not reason:
+        try:
+            gain = multi_task_gain(multi, single)
+        except ValueError as error:
+            reason = str(error)
     return dict(
         name=name,
         single=single,
@@ -137,23 +146,27 @@ def _entry(name: str, results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any
         single_parameters=sum(results[task]["parameters"] for task in tasks),
         multi_parameters=results["multi"]["parameters"],
         seconds=round(sum(result["seconds"] for result in results.values()), 1),
-        gain=multi_task_gain(multi, single),
+        gain=gain,
+        no_gain=reason or None,
     )
 
 
 def make_table(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: two rows for each backbone."""
+    """Markdown: two rows for each backbone, and below them why one has no gain."""
     from mmvit_plugins.evaluation.multi_task_gain import LOWER_IS_BETTER
 
     metrics = list(dict.fromkeys(key for entry in entries for key in entry["single"]))
     heads = [f"{key} {'↓' if key in LOWER_IS_BETTER else '↑'}" for key in metrics]
     rows = [["config", "models", "M parameters", *heads, "Delta_m %"]]
     for entry in entries:
+        gains = dict(single="", multi="-" if entry["gain"] is None else f"{entry['gain']:+.2f}")
         for side, label in (("single", "single-task"), ("multi", "multi-task")):
-            values = [f"{entry[side][key]:.3f}" if key in entry[side] else "-" for key in metrics]
+            found = [entry[side].get(key) for key in metrics]
+            values = ["-" if value is None else f"{value:.3f}" for value in found]
             size = f"{entry[f'{side}_parameters'] / 1e6:.2f}"
-            rows.append([entry["name"], label, size, *values, f"{entry['gain']:+.2f}" if side == "multi" else ""])
-    return markdown_table(rows)
+            rows.append([entry["name"], label, size, *values, gains[side]])
+    reasons = [f"\n{entry['name']} has no Delta_m: {entry['no_gain']}\n" for entry in entries if entry.get("no_gain")]
+    return markdown_table(rows) + "".join(reasons)
 
 
 def compare(files: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ from .arguments import add_config_arguments, make_parser
 from .config_loading import find_config, load_config
 from .errors import UserError, run_tool
 from .file_checks import check_datasets, check_pretrained
-from .resumable_runs import markdown_table, read_result, train_to_the_end, write_result
+from .resumable_runs import claim_folder, markdown_table, read_result, train_to_the_end, write_result
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -46,7 +46,8 @@ EXAMPLES = """examples:
   %(prog)s --table --runs stvit/cls_scenes.py=work_dirs/stvit/cls_scenes    a finished run of tools/train.py
 
 written to --out-dir: FAMILY/CONFIG (checkpoints, logs, result.json), table.md, table.json.
-A run with a result.json is not repeated, an interrupted one goes on from its last checkpoint."""
+A run with a result.json is not repeated, an interrupted one goes on from its last checkpoint;
+neither is used with other settings (settings.json, written before training)."""
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -114,6 +115,7 @@ def _result(args: argparse.Namespace, label: str, cfg: Config, folder: Path) -> 
     cfg.work_dir, cfg.experiment_name = str(folder), label.replace("/", "_")  # loggers are kept by name in the process
     check_datasets(cfg, ("train_dataloader", "val_dataloader"))
     check_pretrained(cfg)
+    claim_folder(folder, settings)
     print(f"{label}: {about['length']}", flush=True)
     metrics, parameters, seconds = train_to_the_end(cfg)
     result = dict(settings=settings, **about, parameters=parameters, seconds=seconds, metrics=metrics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 __all__ = ["LOWER_IS_BETTER", "MAIN_METRICS", "multi_task_gain"]
@@ -34,7 +35,7 @@ def multi_task_gain(
         lower_is_better: names of the errors among the metrics.
 
     Raises:
-        ValueError: the two name different metrics, or none, or a single-task value is 0.
+        ValueError: the two name different metrics, or none, a single-task value is 0, or a value is no finite number.
 
     Example:
         >>> multi_task_gain({"semseg/mIoU": 44.0, "depth/rmse": 0.5}, {"semseg/mIoU": 40.0, "depth/rmse": 0.5})
@@ -45,6 +46,14 @@ def multi_task_gain(
             f"the gain compares the same metrics of both sides, got {sorted(multi)} of the multi-task model and "
             f"{sorted(single)} of the single-task models"
         )
+    strange = [
+        f"{side}-task {name} {values[name]}"
+        for name in sorted(multi)
+        for side, values in (("single", single), ("multi", multi))
+        if not math.isfinite(values[name])
+    ]
+    if strange:
+        raise ValueError(f"the gain is a mean of changes of finite numbers, got {', '.join(strange)}")
     zeros = [name for name, value in single.items() if value == 0]
     if zeros:
         raise ValueError(f"the gain is a change relative to the single-task value, which is 0 for {', '.join(zeros)}")
