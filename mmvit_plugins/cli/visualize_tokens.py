@@ -133,7 +133,7 @@ def build_backbone(args: argparse.Namespace) -> tuple[nn.Module, Normalisation, 
             config["init_cfg"] = dict(type="mmvit_plugins.OfficialPretrained", checkpoint=args.checkpoint)
         backbone, normalise, source = _build(config, None), Normalisation(), args.checkpoint or "random weights"
     if not hasattr(backbone, "token_maps"):
-        hint = "; its neck may (--part neck)" if args.config else ""
+        hint = "; --part neck draws a TokenReductionNeck, if the config has one" if args.config else ""
         raise UserError(f"{type(backbone).__name__} has no token_maps(): it groups no tokens that could be drawn{hint}")
     return backbone.to(device).eval(), normalise, source
 
