@@ -98,7 +98,7 @@ def test_pascal_context(tmp_path: Path) -> None:
     for name, folder in (("a", "VOC12"), ("b", "pascal-context")):
         write_png(tmp_path / f"JPEGImages/{name}.jpg", random.randint(0, 255, (24, 32, 3), np.uint8))
         write_png(tmp_path / f"semseg/{folder}/{name}.png", np.full((24, 32), 20, np.uint8))
-        write_png(tmp_path / f"sal_distill/{name}.png", np.full((24, 32), 200, np.uint8))
+        write_png(tmp_path / f"sal_distill/{name}.png", np.full((24, 32), 200 if name == "a" else 1, np.uint8))
         write_png(tmp_path / f"normals_distill/{name}.png", np.full((24, 32, 3), (128, 128, 0), np.uint8))
         (tmp_path / "pascal-context/trainval").mkdir(parents=True, exist_ok=True)
         savemat(tmp_path / f"pascal-context/trainval/{name}.mat", dict(LabelMap=labels))
@@ -123,6 +123,7 @@ def test_pascal_context(tmp_path: Path) -> None:
     assert [int(parts[row].unique()) for row in (1, 4, 7, 10, 21)] == [1, 4, 6, 0, 0]
     assert (second.gt_parts.data == 255).all(), "nobody there: no label"
     assert (first.gt_saliency.data == 1).all()
+    assert (second.gt_saliency.data == 0).all(), "a nearly black picture, not labels"
     assert torch.allclose(first.gt_normals.data[:, 0, 0], torch.tensor([0.004, 0.004, -1.0]), atol=1e-3)
     boundary = first.gt_boundary.data[0]
     assert (boundary[:, 15] == 1).all() and boundary.sum() == 24
