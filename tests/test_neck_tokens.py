@@ -119,7 +119,7 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     said = capsys.readouterr().err
     assert "config stvit/upernet_scenes: no TokenReductionNeck" in said and "there is no neck at all" in said
     assert "token_reduction_neck/upernet_scenes" in said and not list(tmp_path.iterdir())
-    arguments = ["--config", "efficientvit/upernet_scenes", "--out-dir", str(tmp_path)]
+    arguments = ["--config", "efficientvit/seg_scenes", "--out-dir", str(tmp_path)]
     assert visualize_tokens.main(arguments) == 2
     said = capsys.readouterr().err
     assert "EfficientViT has no token_maps()" in said and "--part neck draws a TokenReductionNeck" in said
