@@ -87,7 +87,7 @@ def test_a_training_step_with_mixup() -> None:
     """Two labels are mixed by the data preprocessor, which needs them."""
     require_host("mmpretrain")
     cfg = load_config(argparse.Namespace(config="stvit/cls_scenes.py", cfg_options=[]))
-    cfg.data_preprocessor.num_classes = 4
+    cfg.model.data_preprocessor.num_classes = 4
     cfg.model.train_cfg = dict(augments=[dict(type="Mixup", alpha=0.8), dict(type="CutMix", alpha=1.0)])
     model = Subject("mixed", "stvit/cls_scenes.py", cfg=cfg)
     assert model.model.data_preprocessor.batch_augments is not None

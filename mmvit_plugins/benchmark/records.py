@@ -82,7 +82,8 @@ def compare_rows(rows: Iterable[dict[str, Any]], baseline: str) -> list[dict[str
 
     A ratio of latencies is that of the fastest rounds, because other work only ever adds time: over five reports of
     twelve models it repeats to 18 % (27 % with a disturbed one), where medians, and medians of the ratio within a
-    round, reach 43 and 52 % (docs/benchmark.md).
+    round, reach 43 and 52 % (docs/benchmark.md). ``same_session`` says whether the two rows are of one run, that is,
+    whether their rounds lay side by side.
 
     Raises:
         ValueError: no row is named so.
@@ -99,7 +100,9 @@ def compare_rows(rows: Iterable[dict[str, Any]], baseline: str) -> list[dict[str
         ratios = {key: row[key] / other[key] for key in QUANTITIES if row.get(key) and other.get(key)}
         if row.get("rounds_ms") and other.get("rounds_ms"):
             ratios["latency_ms"] = min(row["rounds_ms"]) / min(other["rounds_ms"])
-        compared.append({"name": row["name"], **{key: row[key] for key in SETTING_FIELDS}, **ratios})
+        same = row.get("session") == other.get("session")
+        setting = {key: row[key] for key in SETTING_FIELDS}
+        compared.append({"name": row["name"], "same_session": same, **setting, **ratios})
     return compared
 
 

@@ -62,7 +62,7 @@ class Subject:
         self.cfg = cfg
         self.scope = self.cfg.get("default_scope") or "mmengine"
         init_default_scope(self.scope)
-        if "model" not in self.cfg:
+        if not self.cfg.get("model"):
             raise UserError(f"{config} has no model: it is no config of a task")
         model = copy.deepcopy(self.cfg.model)
         replace_sync_batch_norm(model)
@@ -71,7 +71,7 @@ class Subject:
             model.setdefault("data_preprocessor", preprocessor)
         self.preprocessor = model.get("data_preprocessor") or {}
         if part == "backbone":
-            if "backbone" not in model:
+            if not model.get("backbone"):
                 raise UserError(f"{config} has no model.backbone: measure the whole, --part model")
             model = model.backbone
             model.pop("init_cfg", None)
@@ -193,7 +193,7 @@ def _build(model: dict, config: str) -> nn.Module:
     try:
         return MODELS.build(model)
     except (TypeError, ValueError, KeyError, AttributeError, AssertionError) as error:
-        text = str(error).strip("\"'") or "a condition does not hold"
+        text = str(error.args[0]) if error.args else "a condition does not hold"  # str(KeyError) adds quotes
         raise UserError(f"the model of {config} cannot be built: {type(error).__name__}: {text}") from error
 
 

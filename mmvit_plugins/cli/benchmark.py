@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import sys
-from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +12,11 @@ from mmvit_plugins.environment import check_environment
 
 from .arguments import make_parser
 from .errors import UserError, run_tool
-from .file_checks import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from mmengine.config import Config
 
-    from mmvit_plugins.benchmark import Setting, Subject
+    from mmvit_plugins.benchmark import Failure, Setting, Subject
 
 __all__ = ["benchmark", "main"]
 
@@ -98,78 +95,24 @@ def _settings(args: argparse.Namespace) -> list[Setting]:
 
 
 def _images(args: argparse.Namespace) -> list[str]:
-    found: list[str] = []
-    for name in args.images:
-        path = Path(name)
-        if not path.exists():
-            raise UserError(f"--images: there is no {path.absolute()}")
-        files = sorted(path.rglob("*")) if path.is_dir() else [path]
-        found += [str(file.absolute()) for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
-    if args.images and not found:
-        raise UserError(f"--images: no image in {', '.join(args.images)}; looked for {', '.join(IMAGE_SUFFIXES)}")
+    """The photographs; a file that is no image, or is damaged, is an error and not left out."""
+    from mmvit_plugins.benchmark.images import check_photographs
+
+    from .inference import collect_images
+
+    found = [str(path) for path in collect_images(args.images)]
+    check_photographs(found, used=max(*args.batch, args.flops_images))
     return found
 
 
-def measure(subjects: list[Subject], setting: Setting, args: argparse.Namespace, progress: Progress) -> list[dict]:
-    """The rows of one setting, one for each subject."""
-    import torch
-
-    from mmvit_plugins.benchmark import interleaved_seconds
-    from mmvit_plugins.benchmark.memory import peak_mib
-
-    task = progress.add_task(str(setting), total=args.rounds * len(subjects))
-    try:
-        flops = {subject.name: _flops_per_image(subject, setting, args) for subject in subjects}
-        calls = {subject.name: subject.step(setting) for subject in subjects}
-        times = interleaved_seconds(
-            calls, args.rounds, args.warmup, args.device, advance=lambda: progress.advance(task)
-        )
-    except ValueError as error:
-        if "more than 1 value per channel" not in str(error):
-            raise
-        raise UserError(
-            f"{setting}: a batch norm over a pooled 1x1 map cannot train on one image: --batch 2"
-        ) from error
-    rows = []
-    for subject in subjects:
-        median = statistics.median(times[subject.name])
-        row = dict(
-            name=subject.name, config=subject.source["config"], **setting.as_dict(), parameters=subject.parameters
-        )
-        row.update(flops=round(flops[subject.name]), macs=round(flops[subject.name] / 2))
-        row.update(
-            latency_ms=round(median * 1e3, 3),
-            images_per_s=round(setting.batch / median, 2),
-            rounds_ms=[round(t * 1e3, 3) for t in times[subject.name]],
-            warmup=args.warmup,
-        )
-        if not args.no_memory:
-            threads = torch.get_num_threads()
-            mib = peak_mib(subject.step(setting), subject.source, setting, args.device, threads)
-            row["peak_mib"] = None if mib is None else round(mib, 1)
-        rows.append(row)
-    progress.remove_task(task)
-    return rows
-
-
-def _flops_per_image(subject: Subject, setting: Setting, args: argparse.Namespace) -> float:
-    """Mean over ``--flops-images`` images; of a training step, which needs its batch, over the batch."""
-    from mmvit_plugins.benchmark import count_flops
-
-    eager = replace(setting, compiled=False)
-    if setting.mode == "train":
-        return count_flops(subject.step(eager)) / setting.batch
-    images = range(min(args.flops_images, len(args.images) or args.flops_images))
-    return statistics.mean(count_flops(subject.step(eager, image)) for image in images)
-
-
 def benchmark(args: argparse.Namespace) -> int:
-    """Measure, or draw what was measured."""
+    """Measure, or draw what was measured. 1 if anything could not be measured."""
     check_environment("mmengine", "mmcv")
-    from mmvit_plugins.benchmark import read_report
+    from mmvit_plugins.benchmark import print_ratios, print_table, read_accuracies, read_report
 
+    accuracies, metric = read_accuracies(args.accuracy, args.metric)
     if args.plot:
-        _draw(read_report(args.plot)["rows"], args, Path(args.plot))
+        _draw(read_report(args.plot)["rows"], accuracies, metric, args.cost, Path(args.plot))
         return 0
     if not args.configs:
         raise UserError("give at least one config, or --plot for a report that is there")
@@ -178,122 +121,124 @@ def benchmark(args: argparse.Namespace) -> int:
     named, settings = named_configs(args.configs), _settings(args)
     if args.compare and args.compare not in named:
         raise UserError(f"--compare {args.compare}: no config is named so; names: {', '.join(named)}")
-    rows = _run(named, settings, args)
-    _print_table(rows)
+    rows, failures = _run(named, settings, args)
+    print_table(rows)
     if args.compare:
-        _print_ratios(rows, args.compare)
-    _draw(rows, args, args.out)
-    return 0
+        print_ratios(rows, args.compare)
+    if failures:
+        _print_failures(failures, args.debug)
+    _draw(rows, accuracies, metric, args.cost, args.out)
+    return 1 if failures else 0
 
 
-def _run(named: dict[str, str], settings: list[Setting], args: argparse.Namespace) -> list[dict]:
-    """Measure every setting; after each the report is written, so that an interrupted run loses one at most."""
+def _run(
+    named: dict[str, str], settings: list[Setting], args: argparse.Namespace
+) -> tuple[list[dict[str, Any]], list[Failure]]:
+    """Measure every setting; after each the report is written, so that an interrupted run loses one at most.
+
+    All that can be wrong with a config is found before the first measurement. What fails in one is left out.
+    """
     import torch
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from mmvit_plugins.benchmark import Subject, environment_of, read_report, write_report
+    from mmvit_plugins.benchmark import Procedure, environment_of, measure, source_of, write_report
 
+    from .config_loading import load_config
     from .inference import choose_device, quiet_hosts
 
     args.device, args.images = choose_device(args.device), _images(args)
     if args.threads:
         torch.set_num_threads(args.threads)
     environment = environment_of(args.device, torch.get_num_threads())
-    rows: list[dict] = []
-    if args.resume and (args.out / "benchmark.json").is_file():
-        report = read_report(args.out)
-        if report["environment"] != environment:
-            raise UserError(f"--resume: {args.out} was measured elsewhere: {report['environment']}, here {environment}")
-        rows = report["rows"]
-    done = {(row["name"], *(row[key] for key in settings[0].as_dict())) for row in rows}
-    built: dict[tuple[str, str], Subject] = {}
+    procedure = Procedure(args.rounds, args.warmup, args.device, args.flops_images, not args.no_memory)
+    session = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    failures: list[Failure] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with quiet_hosts(), Progress(*columns) as progress:
+        options = args.cfg_options
+        loaded = {
+            name: load_config(argparse.Namespace(config=config, cfg_options=options)) for name, config in named.items()
+        }
+        sources = {
+            name: source_of(named[name], cfg, options, args.images, args.flops_images) for name, cfg in loaded.items()
+        }
+        rows = _kept_rows(args, environment, sources)
+        done = {(row["name"], *(row[key] for key in settings[0].as_dict())) for row in rows}
+        wanted = {s: [name for name in named if (name, *s.as_dict().values()) not in done] for s in settings}
+        built = _build(named, loaded, wanted, args)
         overall = progress.add_task("settings", total=len(settings))
-        for setting in settings:
-            missing = [name for name in named if (name, *setting.as_dict().values()) not in done]
-            for name in missing:
-                if (name, setting.part) not in built:
-                    built[name, setting.part] = Subject(
-                        name, named[name], setting.part, args.device, args.images, args.cfg_options
-                    )
+        for setting, missing in wanted.items():
             if missing:
-                rows += measure([built[name, setting.part] for name in missing], setting, args, progress)
+                task = progress.add_task(str(setting), total=args.rounds * len(missing))
+                subjects = [built[name, setting.part] for name in missing]
+                new, failed = measure(subjects, sources, setting, procedure, lambda task=task: progress.advance(task))
+                progress.remove_task(task)
+                rows += [dict(row, session=session) for row in new]
+                failures += failed
                 write_report(args.out, environment, rows)
             progress.advance(overall)
-    return rows
+    return rows, failures
 
 
-def _print_table(rows: list[dict]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _kept_rows(args: argparse.Namespace, environment: dict[str, Any], sources: dict[str, dict]) -> list[dict[str, Any]]:
+    """With ``--resume`` the rows of the report that is there.
 
-    table = Table(title="medians; MACs are multiply-adds, FLOPs = 2 MACs")
-    for column in ("model", "size", "setting", "params (M)", "GMACs", "GFLOPs", "ms", "images/s", "peak MiB"):
-        table.add_column(column, justify="left" if column in ("model", "setting") else "right")
-    for row in rows:
-        setting = [f"b{row['batch']}", row["dtype"], row["layout"], *["compiled"] * row["compiled"]]
-        table.add_row(
-            row["name"],
-            f"{row['height']}x{row['width']}",
-            " ".join([*setting, row["part"], row["mode"]]),
-            f"{row['parameters'] / 1e6:.2f}",
-            f"{row['macs'] / 1e9:.2f}",
-            f"{row['flops'] / 1e9:.2f}",
-            f"{row['latency_ms']:.1f}",
-            f"{row['images_per_s']:.1f}",
-            f"{row['peak_mib']:.0f}" if row.get("peak_mib") is not None else "-",
+    Raises:
+        UserError: they were measured elsewhere, or are of something else under the same name.
+    """
+    from mmvit_plugins.benchmark import check_kept_rows, read_report
+
+    if not args.resume or not (args.out / "benchmark.json").is_file():
+        return []
+    report = read_report(args.out)
+    if report["environment"] != environment:
+        raise UserError(f"--resume: {args.out} was measured elsewhere: {report['environment']}, here {environment}")
+    if not check_kept_rows(report["rows"], sources, args.out):
+        print(
+            f"note: --resume: {args.out} does not say what its rows depend on; only the names of configs were compared",
+            file=sys.stderr,
         )
-    # A file or a pipe gets lines that are not folded.
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    return report["rows"]
 
 
-def _print_ratios(rows: list[dict], baseline: str) -> None:
-    from mmvit_plugins.benchmark import compare_rows
+def _build(
+    named: dict[str, str], loaded: dict[str, Config], wanted: dict[Setting, list[str]], args: argparse.Namespace
+) -> dict[tuple[str, str], Subject]:
+    """Every model (and part of it) that is to be measured."""
+    from mmvit_plugins.benchmark import Subject
 
-    print(f"ratios to {baseline} (below 1 is cheaper):")
-    for row in compare_rows(rows, baseline):
-        keys = ("parameters", "flops", "latency_ms", "peak_mib")
-        ratios = "  ".join(f"{key} {row[key]:.2f}" for key in keys if key in row)
-        layout = f"{row['dtype']} {row['layout']} {row['part']} {row['mode']} b{row['batch']}"
-        print(f"  {row['name']:<32} {row['height']}x{row['width']} {layout}: {ratios}")
+    built: dict[tuple[str, str], Subject] = {}
+    for setting, names in wanted.items():
+        for name in names:
+            if (name, setting.part) not in built:
+                built[name, setting.part] = Subject(
+                    name, named[name], setting.part, args.device, args.images, args.cfg_options, loaded[name]
+                )
+    return built
 
 
-def _draw(rows: list[dict], args: argparse.Namespace, folder: Path) -> None:
+def _print_failures(failures: list[Failure], debug: bool) -> None:
+    sys.stdout.flush()
+    print(f"\n{len(failures)} failed; the others are in the report:", file=sys.stderr)
+    for failure in failures:
+        print(f"  {failure}", file=sys.stderr)
+        if debug:
+            print(failure.traceback(), file=sys.stderr)
+    if not debug:
+        print("(--debug shows where it happened)", file=sys.stderr)
+
+
+def _draw(rows: list[dict[str, Any]], accuracies: dict[str, float], metric: str, cost: str, folder: Path) -> None:
     """The plots; and with ``--accuracy`` accuracy against cost."""
-    from mmvit_plugins.benchmark import plot_accuracy, plot_costs
+    from mmvit_plugins.benchmark import accuracy_points, plot_accuracy, plot_costs
 
     folder = folder if folder.is_dir() or not folder.suffix else folder.parent
     written = plot_costs(rows, folder)
-    if args.accuracy:
-        points, metric = _points(rows, args)
-        written.append(plot_accuracy(points, args.cost, metric, folder / "accuracy.png"))
+    if accuracies:
+        written.append(plot_accuracy(accuracy_points(rows, accuracies, cost), cost, metric, folder / "accuracy.png"))
     for path in (folder / "benchmark.json", folder / "benchmark.csv", *written):
         if path.exists():
             print(f"wrote {path.absolute()}" if path in written else f"report: {path.absolute()}")
-
-
-def _points(rows: list[dict], args: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    """Accuracy and cost of each name; of several settings the first counts.
-
-    Raises:
-        UserError: a result file is missing, of another kind, or of a name that was not measured.
-    """
-    points, metric = [], args.metric
-    for text in args.accuracy:
-        name, _, file = text.partition("=")
-        row = next((row for row in rows if row["name"] == name and row.get(args.cost)), None)
-        if not file or row is None:
-            names = ", ".join(dict.fromkeys(r["name"] for r in rows))
-            raise UserError(f"--accuracy takes NAME=FILE with a name that has {args.cost}; got {text!r}, have {names}")
-        if not Path(file).is_file():
-            raise UserError(f"--accuracy {text}: there is no {Path(file).absolute()}")
-        metrics = json.loads(Path(file).read_text(encoding="utf-8")).get("metrics") or {}
-        metric = metric or next(iter(metrics), None)
-        if metrics.get(metric) is None:
-            raise UserError(f"--accuracy {text}: the file has no metric {metric!r}; it has {', '.join(metrics)}")
-        points.append({"name": name, args.cost: row[args.cost], "value": metrics[metric]})
-    return points, str(metric)
 
 
 def main(argv: list[str] | None = None) -> int:
