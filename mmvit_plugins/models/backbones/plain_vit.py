@@ -231,8 +231,6 @@ class TimmViT:
     @staticmethod
     def adapt_state(vit: nn.Module, state: dict[str, Tensor], prefix: str, *args: Any) -> None:
         """Give timm's names those of ``vit``, leave out its classifier, resize a table of positions, in place."""
-        from timm.layers import resample_abs_pos_embed
-
         for name, target in TimmViT.file_names(vit).items():
             if name != target and f"{prefix}{name}" in state:
                 value = state.pop(f"{prefix}{name}")
@@ -244,6 +242,8 @@ class TimmViT:
             leading = inner.pos_embed.shape[1] - grid[0] * grid[1]
             patches = state[key].shape[1] - leading
             if patches > 0 and math.isqrt(patches) ** 2 == patches:  # else refused for its shape
+                from timm.layers import resample_abs_pos_embed
+
                 state[key] = resample_abs_pos_embed(state[key], list(grid), num_prefix_tokens=leading)
 
     @staticmethod
