@@ -5,6 +5,7 @@ from .clusters import ContextClusters
 from .equal_groups import EqualGroups, serpentine_keys
 from .informative_tokens import InformativeTokens
 from .merge_map import MergeMap, merge, merge_weighted
+from .merge_schedule import merge_schedule
 from .mixed_scale import FixedGate, MixedScaleMap, MixedScales, PatchGate, RandomGate
 from .patch_scorers import FeatureScorer, PatchScorer, PixelBlurScorer, RandomScorer
 from .perceiver import DenseMap, PerceiverLatents
@@ -18,7 +19,6 @@ from .tome import (
     bipartite_soft_matching,
     grid_soft_matching,
     kth_bipartite_soft_matching,
-    merge_schedule,
     threshold_matching,
 )
 from .window_pruning import WindowPruning
