@@ -37,7 +37,8 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
             arch=_SMALL_SWIN, window_size=2, padding="before_norm", pruning_ratios=(0.6, 0.5, (0.2, 0.2, 0.4), 0)
         ),
     },
-    # Groups that cross windows, samples smaller than a group in the last stage. Dropped patches: test_flatformer.py.
+    # Groups that cross windows, samples smaller than a group in the last stage. Dropped patches are in
+    # test_flatformer_backbone.py.
     "FlatFormer": {"all": dict(arch=_SMALL_FLATFORMER, window=4, group_size=12)},
     # Heads of 16, the smallest published: the attention jumps from 0 to a mean of values where the first of a query's
     # channels (of those with a positive key) becomes positive. With 8 some token of the tests' images is at that jump,
