@@ -10,7 +10,8 @@ HOSTS = ("mmseg", "mmdet", "mmpretrain")
 
 
 def require_host(name: str) -> None:
-    """Skip the running test unless ``name`` can be imported, with its operators if it needs them."""
+    """Skip the running test, or the module that is collected, unless ``name`` can be imported, with its operators if it
+    needs them."""
     problems = find_problems([name])
     if problems:
-        pytest.skip(f"{name} cannot be used here: {' '.join(problems)}")
+        pytest.skip(f"{name} cannot be used here: {' '.join(problems)}", allow_module_level=True)
