@@ -13,6 +13,7 @@ import torch
 from hosts import require_host
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_tome_backbone import TIMM_MODELS, randomise
 from torch import Tensor, nn
 
 from mmvit_plugins.checkpoints import OfficialPretrained
@@ -24,23 +25,7 @@ require_host("mmpretrain")
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=2, feedforward_channels=96)
 TIMM = dict(embed_dim=24, depth=4, num_heads=2, patch_size=8, img_size=32, dynamic_img_size=True, dynamic_img_pad=True)
-TIMM_MODELS = {
-    "plain": {},
-    "registers": dict(reg_tokens=3, init_values=0.3, no_embed_class=True),
-    "qk_norm": dict(qk_norm=True, init_values=0.3),
-}
 IMAGE = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-
-
-def randomise(model: nn.Module) -> nn.Module:
-    """Weights that leave nothing at its neutral value."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            scale = parameter[0].numel() ** -0.5 if parameter.dim() > 1 else 0.3
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * scale)
-    model.eval()  # MMPretrain's train() returns None
-    return model
 
 
 def build(name: str, **changes: Any) -> MixedResolutionViT:
